@@ -1,12 +1,14 @@
-"""A training step of public Wukong with the Mods: in BF16, by a plan whose blocks run apart, and by one whose blocks hand codes on.
+"""A training step in BF16, by a plan whose linears run apart, and by one whose linears hand codes on.
 
-    python benches/training/handed.py [--size 5.6G] [--turns 6] [--profile]        # a GPU
-    python benches/training/handed.py --size tiny --cpu --turns 1                   # emulated: times mean nothing
+    python benches/training/handed.py [--model 5.6G] [--turns 6] [--profile]       # a GPU
+    python benches/training/handed.py --model relu
+    python benches/training/handed.py --model tiny --cpu --turns 1                  # emulated: times mean nothing
 
-The interaction stack alone, on random embeddings: FP32 parameters under BF16 autocast, torch.compile, mean loss, Adam (fused). The plan
-is all of its linears but the head's by `cublaslt/fp8-delayed`, wgrad promoted. First, gradients of three blocks in the third step
-against BF16's and against the blocks apart. Then milliseconds a step, launched, in turns in one process; with --profile GPU time by
-kernel.
+`5.6G`, `2.1G`, `tiny`: public Wukong with the Mods, the interaction stack alone, on random embeddings. `relu`, `silu`, `gelu`: an MLP as
+most are written, with biases and without a norm, 2,048-4,096-4,096-2,048-1,024, batch 8,192. FP32 parameters under BF16 autocast,
+torch.compile, mean loss, Adam (fused). The plan is all linears but the head's by `cublaslt/fp8-delayed`, wgrad promoted. First,
+gradients of three blocks in the third step against BF16's and against the blocks apart. Then milliseconds a step, launched, in turns in
+one process; with --profile GPU time by kernel.
 """
 
 import argparse
@@ -17,7 +19,7 @@ import sys
 import tempfile
 import time
 import types
-from typing import Any, Dict, List
+from typing import Dict, List, Type
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(pathlib.Path(__file__).resolve().parent)]
@@ -36,6 +38,9 @@ FAST, PROMOTED, BF16 = "cublaslt/fp8-delayed+fast", "cublaslt/fp8-delayed", "cub
 MODS = ["block_norm", "hard_swish", "no_bias"]
 ARMS = ("bf16", "apart", "handed")
 STEPS_A_TURN = 10
+ACTIVATIONS = {"relu": nn.ReLU, "silu": nn.SiLU, "gelu": nn.GELU}
+WIDTHS = (2048, 4096, 4096, 2048, 1024)
+MLP_BATCH = 8192
 
 
 def planned(model: nn.Module, arm: str, emulate: bool, head: str = "top") -> int:
@@ -55,19 +60,16 @@ def planned(model: nn.Module, arm: str, emulate: bool, head: str = "top") -> int
         path = pathlib.Path(folder) / "all.plan.json"
         path.write_text(json.dumps(document), encoding="utf-8")
         loka.apply(model, path, mods="ignore", emulate=emulate, on_slow_host="warn")
-    feeders = [module for module in model.modules() if module.__dict__.get("_loka_feeder") is not None]
-    for module in feeders if arm == "apart" else ():
-        module.__dict__.pop("_loka_feeder").follower = None
-    return 0 if arm == "apart" else len(feeders)
+    links = [vars(module).pop("_loka_links", {}) if arm == "apart" else vars(module).get("_loka_links", {}) for module in model.modules()]
+    return 0 if arm == "apart" else sum(map(len, links))
 
 
 class Arm:
     """A model, compiled by code objects of its own, and its optimizer."""
 
-    def __init__(self, name: str, shape: Any, device: str) -> None:
+    def __init__(self, name: str, kind_of_model: str, device: str) -> None:
         torch.manual_seed(0)
-        model = PublicWukong(shape)
-        loka.mods.apply(model, MODS, keep=["top"], everywhere=True)
+        model = made(kind_of_model)
         self.model, kind = model.to(device), type(model)
         code = kind.forward.__code__.replace(co_name=f"forward_{name}")
         own = types.FunctionType(code, kind.forward.__globals__, "forward", None, kind.forward.__closure__)
@@ -96,6 +98,34 @@ class Arm:
         self.host_ms.append((time.perf_counter() - begin) * 1e3 / STEPS_A_TURN)
         wait(self.device)
         self.ms.append((time.perf_counter() - begin) * 1e3 / STEPS_A_TURN)
+
+
+class Mlp(nn.Module):
+    def __init__(self, activation: Type[nn.Module]) -> None:
+        super().__init__()
+        parts: List[nn.Module] = []
+        for k, n in zip(WIDTHS, WIDTHS[1:]):
+            parts += [nn.Linear(k, n), activation()]
+        self.mlp, self.top = nn.Sequential(*parts), nn.Linear(WIDTHS[-1], 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.top(self.mlp(x)).squeeze(-1)
+        return y
+
+
+def made(kind: str) -> nn.Module:
+    if kind in ACTIVATIONS:
+        return Mlp(ACTIVATIONS[kind])
+    model = PublicWukong(PUBLIC_SHAPES[kind])
+    loka.mods.apply(model, MODS, keep=["top"], everywhere=True)
+    return model
+
+
+def drawn(kind: str, device: str) -> Tensor:
+    """A batch."""
+    shape = PUBLIC_SHAPES.get(kind)
+    sizes = (MLP_BATCH, WIDTHS[0]) if shape is None else (shape.batch, shape.tokens, shape.dim)
+    return torch.randn(*sizes, device=device, requires_grad=True)
 
 
 def wait(device: str) -> None:
@@ -153,17 +183,16 @@ def profile(arm: Arm, inputs: List[Tensor], y: Tensor, steps: int = 3) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=list(PUBLIC_SHAPES), default="5.6G")
+    parser.add_argument("--model", choices=[*PUBLIC_SHAPES, *ACTIVATIONS], default="5.6G")
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--cpu", action="store_true", help="emulated")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
-    device, shape = "cpu" if options.cpu else "cuda", PUBLIC_SHAPES[options.size]
+    device = "cpu" if options.cpu else "cuda"
     compare(device, 256 if options.cpu else 4096)
-    draw = lambda *sizes: torch.randn(*sizes, device=device, requires_grad=True)
-    inputs = [draw(shape.batch, shape.tokens, shape.dim) for _ in range(2)]
-    y = (torch.rand(shape.batch, device=device) < 0.4).float()
-    arms: Dict[str, Arm] = {name: Arm(name, shape, device) for name in ARMS}
+    inputs = [drawn(options.model, device) for _ in range(2)]
+    y = (torch.rand(inputs[0].shape[0], device=device) < 0.4).float()
+    arms: Dict[str, Arm] = {name: Arm(name, options.model, device) for name in ARMS}
     print(f"{arms['handed'].readers} linears are given codes")
     for name, arm in arms.items():
         begin = time.perf_counter()

@@ -12,13 +12,11 @@ from .calls import OUTPUT, SITE, Call, Flow
 @dataclass(frozen=True)
 class BlockFacts:
     """Of one site: the names of the two modules behind it, and who reads the block's output. `readers`: sites of which
-    it is the input, unchanged; None where anything else reads it too. `follower`: the one reader that never reads
-    anything else."""
+    it is the input, unchanged; None where anything else reads it too."""
 
     norm: str
     activation: str
     readers: Optional[Tuple[str, ...]]
-    follower: Optional[str] = None
 
 
 def blocks_of(flow: Flow, block: int, eps: float) -> Tuple[Dict[str, BlockFacts], Dict[str, str]]:
@@ -71,8 +69,7 @@ class _Look:
                 raise _NoBlock(f"its BlockNorm has blocks of {norm.op.block} and eps {norm.op.eps}")
         activations = [self.only(norm, "hard_swish", "its BlockNorm's output") for norm in norms]
         names = self.one_name(norms, "BlockNorm"), self.one_name(activations, "hard swish")
-        readers = self.sites_that_read(activations)
-        return BlockFacts(*names, readers, self.follower(activations, readers))
+        return BlockFacts(*names, self.sites_that_read(activations))
 
     def only(self, call: Call, kind: str, what: str) -> Call:
         """What reads the call's result, where that is one module of that kind and nothing else."""
@@ -107,14 +104,6 @@ class _Look:
         if any(reader.op.kind != SITE or reader.reads[0] not in values for reader in readers):
             return None
         return tuple(dict.fromkeys(reader.site for reader in readers))
-
-    def follower(self, calls: List[Call], readers: Optional[Tuple[str, ...]]) -> Optional[str]:
-        if readers is None or len(readers) != 1:
-            return None
-        (site,), values = readers, [call.values[0] for call in calls]
-        mine = [call for call in self.flow.calls if call.op.kind == SITE and call.site == site]
-        others = [call for call in mine if call.reads[0] not in values]
-        return None if others else site
 
 
 def _words(call: Call) -> str:

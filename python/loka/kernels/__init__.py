@@ -13,6 +13,7 @@ from .blocks import UNFUSED, in_codes
 from ..catalogue import KERNELS, Cast, Numerics, numerics
 from .delayed import History, Overflow, Scale, Scales
 from .fused import block, static_linear
+from .handed import NORMED
 from .handed import ROWS as HANDED_ROWS
 from .linear import linear
 from .passes import Kernels, Options, weight_casts
@@ -20,8 +21,8 @@ from .watch import Switch, Watch
 from .weight_codes import Wanted, WeightCache, WeightCodes, can_keep
 
 __all__ = [
-    "BLOCK", "Cast", "HANDED_ROWS", "History", "KERNELS", "Kernels", "Numerics", "Options", "Overflow", "Scale", "Scales", "Switch",
-    "UNFUSED",
+    "BLOCK", "Cast", "HANDED_ROWS", "History", "KERNELS", "Kernels", "NORMED", "Numerics", "Options", "Overflow", "Scale", "Scales",
+    "Switch", "UNFUSED",
     "Wanted", "Watch", "WeightCache", "WeightCodes", "block", "can_keep", "in_codes", "linear", "numerics", "static_linear",
     "weight_casts", "why_not",
 ]

@@ -1,15 +1,16 @@
-"""Takes z, what a linear gives before BlockNorm and hard swish; gives FP8 codes of what comes behind these, for the linear
+"""Takes z, what a linear gives before its bias and what follows it; gives FP8 codes of what comes behind these, for the linear
 that alone reads it in training: straight for fprop and turned for wgrad, both in one tensor of the shape and the type
 that h would have. So autograd, torch.compile and whatever else passes tensors on passes codes on. And the gradient of
 z likewise, as dgrad and wgrad read it.
 
-Numbers are those of the steps apart: h and dz are rounded to BF16 before they are cast.
+Numbers are those of the steps apart: z + bias, h and dz are rounded to BF16 before they are cast.
 """
 
-from typing import Tuple
+from typing import NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from .casts import Quantized, triton_casts
 from .delayed import codes, largest
@@ -21,31 +22,71 @@ if triton_casts is not None:
 ROWS = 16
 """Rows are a multiple of it: the reduced dimension of a GEMM that reads codes turned."""
 
+NORMED = "block_norm+hard_swish"
+"""BlockNorm(256) and hard swish."""
 
-def output(z: Tensor, inverse: Tensor) -> Tuple[Tensor, Tensor]:
+TAILS = (NORMED, "hard_swish", "relu", "swish", "gelu", "gelu_tanh")
+"""What may follow a linear, by the words of a trace's tail."""
+
+
+class Gradient(NamedTuple):
+    """Codes of dz [rows, cols], turned [cols, rows], maxima of |dz|, and its sums over rows [cols] in FP32, if wanted."""
+
+    straight: Quantized
+    turned: Quantized
+    maxima: Tensor
+    sums: Optional[Tensor]
+
+
+def output(z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: str) -> Tuple[Tensor, Tensor]:
     """(codes in a tensor like z, maxima of |h|) of z [rows, cols] in BF16, by a scale that is known beforehand."""
     if z.is_cuda:
-        both, maxima = triton_tails.output(z.contiguous(), inverse)
+        both, maxima = triton_tails.output(z.contiguous(), bias, inverse, TAILS.index(tail))
         return both.view(z.dtype), maxima
-    found: Tuple[Tensor, Tensor] = (output_by_parts if torch.compiler.is_compiling() else _output)(z, inverse)
+    found: Tuple[Tensor, Tensor] = (output_by_parts if torch.compiler.is_compiling() else _output)(z, bias, inverse, tail)
     return found
 
 
-def _output(z: Tensor, inverse: Tensor) -> Tuple[Tensor, Tensor]:
-    h = block_output(z).to(z.dtype)
+def _biased(z: Tensor, bias: Optional[Tensor]) -> Tensor:
+    return z if bias is None else z + bias.to(z.dtype)
+
+
+def _output(z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: str) -> Tuple[Tensor, Tensor]:
+    h = _after(_biased(z, bias), tail)
     straight = codes(h, inverse, "e4m3").view(torch.uint8)
     packed = torch.cat([straight.flatten(), straight.t().flatten()])
     return packed.view(z.dtype).view(z.shape), largest(h)
 
 
+def _after(y: Tensor, tail: str) -> Tensor:
+    if tail == NORMED:
+        return block_output(y).to(y.dtype)
+    if tail in ("gelu", "gelu_tanh"):
+        return F.gelu(y, approximate="tanh" if tail == "gelu_tanh" else "none")
+    return {"hard_swish": F.hardswish, "relu": F.relu, "swish": F.silu}[tail](y)
+
+
+def _before(dh: Tensor, y: Tensor, tail: str) -> Tensor:
+    """The gradient of y from that of what `_after` makes of it."""
+    aten = torch.ops.aten
+    if tail == NORMED:
+        return block_gradient(dh, y).to(y.dtype)
+    if tail in ("gelu", "gelu_tanh"):
+        found: Tensor = aten.gelu_backward(dh, y, approximate="tanh" if tail == "gelu_tanh" else "none")
+        return found
+    if tail == "relu":
+        return dh.masked_fill(y <= 0, 0)
+    return {"hard_swish": aten.hardswish_backward, "swish": aten.silu_backward}[tail](dh, y)
+
+
 @torch.library.custom_op("loka::handed_output", mutates_args=())
-def output_by_parts(z: Tensor, inverse: Tensor) -> Tuple[Tensor, Tensor]:
+def output_by_parts(z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: str) -> Tuple[Tensor, Tensor]:
     """By plain operations, one behind the other, as `casts.known_by_parts`."""
-    return _output(z, inverse)
+    return _output(z, bias, inverse, tail)
 
 
 @output_by_parts.register_fake
-def _(z: Tensor, inverse: Tensor) -> Tuple[Tensor, Tensor]:
+def _(z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: str) -> Tuple[Tensor, Tensor]:
     return torch.empty_like(z), z.new_empty(z.shape[0])
 
 
@@ -56,16 +97,21 @@ def taken(h: Tensor, scale: Tensor) -> Tuple[Quantized, Quantized]:
     return Quantized(both[: rows * cols].view(rows, cols), scale), Quantized(both[rows * cols :].view(cols, rows), scale)
 
 
-def gradient(dh: Tensor, z: Tensor, scale: Tensor, inverse: Tensor) -> Tuple[Quantized, Quantized, Tensor]:
-    """(codes of dz [rows, cols], turned [cols, rows], maxima of |dz|), from the gradient of h."""
+def gradient(
+    dh: Tensor, z: Tensor, bias: Optional[Tensor], scale: Tensor, inverse: Tensor, tail: str, sums: bool = False
+) -> Gradient:
+    """Of z, from the gradient of h. `sums`: the bias's, too."""
     dh = dh.to(z.dtype)
+    summed: Optional[Tensor] = None
     if z.is_cuda:
-        straight, turned, maxima = triton_tails.gradient(dh.contiguous(), z, inverse)
+        straight, turned, maxima, parts = triton_tails.gradient(dh.contiguous(), z, bias, inverse, TAILS.index(tail), sums)
+        summed = parts.sum(0) if sums else None
     else:
-        dz = block_gradient(dh, z).to(z.dtype)
+        dz = _before(dh, _biased(z, bias), tail)
         straight, maxima = codes(dz, inverse, "e4m3"), largest(dz)
         turned = straight.t().contiguous()
-    return Quantized(straight, scale), Quantized(turned, scale), maxima
+        summed = dz.sum(0, dtype=torch.float32) if sums else None
+    return Gradient(Quantized(straight, scale), Quantized(turned, scale), maxima, summed)
 
 
-__all__ = ["BLOCK", "ROWS", "gradient", "output", "taken"]
+__all__ = ["BLOCK", "NORMED", "ROWS", "TAILS", "Gradient", "gradient", "output", "taken"]

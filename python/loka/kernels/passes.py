@@ -34,6 +34,8 @@ class Options(NamedTuple):
     """The model keeps the weight as [k, n]: its gradient is made so, or it would be copied once more."""
     takes_codes: bool = False
     """x is what `handed.output` made of it."""
+    tail: str = ""
+    """What follows it, of `handed.TAILS`, where it gives codes of what comes behind that."""
 
 
 def weight_casts(kernels: Kernels, emulate: bool) -> Optional[Wanted]:
@@ -45,7 +47,7 @@ def weight_casts(kernels: Kernels, emulate: bool) -> Optional[Wanted]:
 class Saved(NamedTuple):
     """What a backward reads of its forward: x for wgrad and the weight for dgrad, each as it is, or its FP8 and the scale, which is
     half the memory; maxima of x, if its scale follows them; x and the weight, `watched`, where GEMMs are checked; a block's z, from before its norm,
-    and maxima of what it gives, where that is codes."""
+    or what a tail is of, z and its bias, and maxima of what it gives, where that is codes."""
 
     for_wgrad: List[Tensor]
     for_dgrad: List[Tensor]
@@ -109,18 +111,18 @@ def saved(
     if seen is None and known is not None and _is_static(_cast(kernels[0], "fprop", 0, options)):
         # fprop's cast saw them.
         seen = delayed.largest(x)
-    return _saved(operands, weight, need_weight, need_x, seen, [x, weight], None, None)
+    return _saved(operands, weight, need_weight, need_x, seen, [x, weight], [], None)
 
 
 def _saved(
     operands: _Operands, weight: Tensor, keep_x: bool, keep_weight: bool, maxima: Optional[Tensor], watched: List[Tensor],
-    z: Optional[Tensor], given: Optional[Tensor],
+    z: List[Tensor], given: Optional[Tensor],
 ) -> Saved:
     turned = operands.x_turned, operands.weight_turned
     for_wgrad = [] if not keep_x else [operands.x] if turned[0] is None else [*turned[0]]
     for_dgrad = [] if not keep_weight else [weight] if turned[1] is None else [*turned[1]]
-    seen, before, given_maxima = ([] if one is None else [one] for one in (maxima, z, given))
-    return Saved(for_wgrad, for_dgrad, seen, watched, before, given_maxima)
+    seen, given_maxima = ([] if one is None else [one] for one in (maxima, given))
+    return Saved(for_wgrad, for_dgrad, seen, watched, z, given_maxima)
 
 
 def forward(
@@ -128,8 +130,8 @@ def forward(
     keep_weight: bool, known: Optional[Scale], sums: Optional[Tensor], kept: Pair, is_watched: bool = False,
     gives: Optional[Tensor] = None,
 ) -> Tuple[Tensor, Saved]:
-    """(y [m, n] in x's type, what the backward reads) of x [m, k], weight [n, k] and, of a block alone, bias [n]; then y is the
-    block's output. `gives`: the inverse of a scale, by which y is codes of what BlockNorm and hard swish make of it."""
+    """(y [m, n] in x's type, what the backward reads) of x [m, k], weight [n, k] and bias [n], which is of a block alone, whose
+    output y then is, or of a tail: `gives` is the inverse of a scale by which y is codes of what comes behind that."""
     fprop = kernels[0]
     if x.size(0) == 0:
         return x.new_empty(0, weight.size(0)), Saved([], [], [], [], [], [])
@@ -155,11 +157,13 @@ def forward(
     # By name, neither replaced nor cut: PyTorch 2.6 cannot compile that of a named tuple.
     maxima, watched = operands.maxima if is_followed else None, [given, weight] if is_watched else []
     given_maxima = None
+    before = [] if z is None else [z]
     if gives is not None:
         z = _of(y, given.dtype)
-        y, given_maxima = handed.output(z, gives)
-    z = z if keep_x or keep_weight else None
-    parts = _saved(operands, weight, keep_x, keep_weight, maxima, watched, z, given_maxima)
+        before = [z] if bias is None else [z, bias]
+        y, given_maxima = handed.output(z, bias, gives, options.tail)
+    before = before if keep_x or keep_weight else []
+    parts = _saved(operands, weight, keep_x, keep_weight, maxima, watched, before, given_maxima)
     return _of(y, given.dtype), parts
 
 
@@ -186,10 +190,11 @@ def backward(
     given = None
     by_dgrad = _cast(dgrad, "dgrad", 0, options) if need_x else None
     by_wgrad = _cast(wgrad, "wgrad", 0, options) if need_weight else None
-    # All that read dz read it by a scale that is known.
-    in_codes = len(z) > 0 and options.settled and not (need_bias or watched)
+    # All that read dz read it by a scale that is known: always so behind a tail.
+    in_codes = len(z) > 0 and options.settled and not watched
     in_codes = in_codes and (not need_x or _is_static(by_dgrad)) and (not need_weight or _is_static(by_wgrad))
     in_codes = in_codes and dy.size(0) % handed.ROWS == 0 and z[0].dtype == torch.bfloat16
+    assert in_codes or not options.tail, "who gives codes reads its gradient by a scale that is known"
     if z and not in_codes:
         dy, given = blocks.block_tail_gradient(dy, z[0], options.emulate)
         given = given if for_dx.a == blocks.ROWS else None
@@ -202,9 +207,10 @@ def backward(
         delayed.note(Scale(x_amax, x_amax, x_amax, x_amax), maxima[0])
     if given_maxima and given_amax is not None:
         delayed.note(Scale(given_amax, given_amax, given_amax, given_amax), given_maxima[0])
-    straight = turned = seen = None
+    straight = turned = seen = db = None
     if in_codes:
-        straight, turned, seen = handed.gradient(dy, z[0], dy_scale, inverse)
+        bias, tail = z[1] if len(z) == 2 else None, options.tail or handed.NORMED
+        straight, turned, seen, db = handed.gradient(dy, z[0], bias, dy_scale, inverse, tail, need_bias)
     elif _is_static(by_dgrad) or _is_static(by_wgrad):
         wanted = (_is_static(by_dgrad), _is_static(by_wgrad))
         straight, turned, seen = by_known_scale(dy, dy_scale, inverse, *wanted, options.stretch)
@@ -239,7 +245,7 @@ def backward(
     if watched and dw is not None and wgrad_sums is not None:
         observe(wgrad_sums, "wgrad", dw, dy, watched[0], wgrad, dy_scale)
     # Last of all: a cast has written what dy is by now.
-    db = dy.sum(0) if need_bias else None
+    db = dy.sum(0) if need_bias and db is None else db
     return Gradients(_as(dx, dtype), _as(dw, weight_dtype), db)
 
 

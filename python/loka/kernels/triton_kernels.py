@@ -465,52 +465,108 @@ def block_norm_factor(value, BLOCK: tl.constexpr, EPS: tl.constexpr):
 
 
 @triton.jit
-def store_codes(value, by, out, turned, row, col, rows, cols, inside):
+def activated(y, TAIL: tl.constexpr):
+    """What the activation of `handed.TAILS[TAIL]` makes of FP32 y. A NaN stays one, which min and max would make a number of."""
+    if TAIL <= 1:  # hard swish, behind a norm or alone
+        h = y * tl.where(y < -3.0, 0.0, tl.where(y > 3.0, 6.0, y + 3.0)) * (1.0 / 6.0)
+    elif TAIL == 2:  # relu
+        h = tl.where(y < 0.0, 0.0, y)
+    elif TAIL == 3:  # swish
+        h = y * tl.sigmoid(y)
+    elif TAIL == 4:  # gelu
+        h = y * 0.5 * (1.0 + tl.erf(y * 0.7071067811865476))
+    else:  # gelu by tanh: (1 + tanh(u)) / 2 is sigmoid(2 u)
+        h = y * tl.sigmoid(1.5957691216057308 * (y + 0.044715 * y * y * y))
+    return h
+
+
+@triton.jit
+def passed_back(g, y, TAIL: tl.constexpr):
+    """The gradient of y from g, that of `activated`."""
+    if TAIL <= 1:
+        g = g * tl.where(y <= -3.0, 0.0, tl.where(y >= 3.0, 1.0, y * (1.0 / 3.0) + 0.5))
+    elif TAIL == 2:
+        g = tl.where(y <= 0.0, 0.0, g)
+    elif TAIL == 3:
+        s = tl.sigmoid(y)
+        g = g * s * (1.0 + y * (1.0 - s))
+    elif TAIL == 4:
+        density = tl.exp(y * y * -0.5) * 0.3989422804014327
+        g = g * (0.5 * (1.0 + tl.erf(y * 0.7071067811865476)) + y * density)
+    else:
+        s = tl.sigmoid(1.5957691216057308 * (y + 0.044715 * y * y * y))
+        g = g * (s + y * s * (1.0 - s) * (1.5957691216057308 * (1.0 + 0.134145 * y * y)))
+    return g
+
+
+@triton.jit
+def biased(value, bias, col, cols, BIASED: tl.constexpr):
+    """FP32 of BF16 value + bias, rounded to BF16 as both are."""
+    if BIASED:
+        one = tl.load(bias + col, mask=col < cols, other=0.0).to(tl.bfloat16).to(tl.float32)
+        value = (value + one[None, :]).to(tl.bfloat16).to(tl.float32)
+    return value
+
+
+@triton.jit
+def store_codes(value, by, out, turned, row, col, rows, cols):
     """A tile in BF16 by its scale, straight and turned; rows are whole multiples of what a GEMM reads at a time."""
     at = row.to(tl.int64)[:, None] * cols + col[None, :]
-    tl.store(out + at, known_code(value, by).to(out.dtype.element_ty), mask=inside)
+    tl.store(out + at, known_code(value, by).to(out.dtype.element_ty), mask=(row < rows)[:, None] & (col < cols)[None, :])
     # In BF16 until it is turned: of FP32, Triton 3.6 turns bytes, and writes wrong ones beside the straight ones.
     to = turned + col.to(tl.int64)[:, None] * rows + row[None, :]
-    tl.store(to, known_code(tl.trans(value), by).to(turned.dtype.element_ty), mask=(row < rows)[None, :])
+    inside = (col < cols)[:, None] & (row < rows)[None, :]
+    tl.store(to, known_code(tl.trans(value), by).to(turned.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def tail_output_kernel(
-    z, inverse, both, partials, rows, cols, size, BLOCK: tl.constexpr, EPS: tl.constexpr, TILE_ROWS: tl.constexpr
+    z, bias, inverse, both, partials, rows, cols, size,
+    TAIL: tl.constexpr, BIASED: tl.constexpr, EPS: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
-    """A tile of hard swish(BlockNorm(z)): codes [rows, cols] in `both` and behind these, at `size`, [cols, rows]; and the largest
-    of the tile."""
-    across = cols // BLOCK
+    """A tile of what `handed.TAILS[TAIL]` makes of z + bias: codes [rows, cols] in `both` and behind these, at `size`, [cols,
+    rows]; and the largest of the tile. A norm's blocks are the tile's columns."""
+    across = tl.cdiv(cols, TILE_COLS)
     row = tl.program_id(0) // across * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    col = tl.program_id(0) % across * BLOCK + tl.arange(0, BLOCK)
-    inside = (row < rows)[:, None]
+    col = tl.program_id(0) % across * TILE_COLS + tl.arange(0, TILE_COLS)
+    inside = (row < rows)[:, None] & (col < cols)[None, :]
     value = tl.load(z + row.to(tl.int64)[:, None] * cols + col[None, :], mask=inside, other=0.0).to(tl.float32)
-    y = value * block_norm_factor(value, BLOCK, EPS)
-    # min and max would make numbers of a NaN.
-    gate = tl.where(y < -3.0, 0.0, tl.where(y > 3.0, 6.0, y + 3.0))
-    h = (y * gate * (1.0 / 6.0)).to(tl.bfloat16)
-    store_codes(h, tl.load(inverse), both, both + size, row, col, rows, cols, inside)
+    value = biased(value, bias, col, cols, BIASED)
+    if TAIL == 0:
+        value = value * block_norm_factor(value, TILE_COLS, EPS)
+    # A bias makes something of the rows past the end, too.
+    h = tl.where(inside, activated(value, TAIL), 0.0).to(tl.bfloat16)
+    store_codes(h, tl.load(inverse), both, both + size, row, col, rows, cols)
     largest = tl.max(tl.max(magnitude(h), 1), 0)
     tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))
 
 
 @triton.jit
 def tail_gradient_kernel(
-    dh, z, inverse, straight, turned, partials, rows, cols,
-    BLOCK: tl.constexpr, EPS: tl.constexpr, TILE_ROWS: tl.constexpr,
+    dh, z, bias, inverse, straight, turned, partials, sums, rows, cols,
+    TAIL: tl.constexpr, BIASED: tl.constexpr, SUMS: tl.constexpr, EPS: tl.constexpr, TILE_ROWS: tl.constexpr,
+    TILE_COLS: tl.constexpr,
 ):
-    """A tile of the gradient of z from that of hard swish(BlockNorm(z)): its codes in both layouts, and its largest."""
-    across = cols // BLOCK
+    """A tile of the gradient of z from that of `tail_output_kernel`'s: its codes in both layouts, its largest, and with SUMS its
+    sum over rows, in sums [tiles down, cols]."""
+    across = tl.cdiv(cols, TILE_COLS)
     row = tl.program_id(0) // across * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    col = tl.program_id(0) % across * BLOCK + tl.arange(0, BLOCK)
-    inside = (row < rows)[:, None]
+    col = tl.program_id(0) % across * TILE_COLS + tl.arange(0, TILE_COLS)
+    inside = (row < rows)[:, None] & (col < cols)[None, :]
     at = row.to(tl.int64)[:, None] * cols + col[None, :]
-    value = tl.load(z + at, mask=inside, other=0.0).to(tl.float32)
+    value = biased(tl.load(z + at, mask=inside, other=0.0).to(tl.float32), bias, col, cols, BIASED)
     g = tl.load(dh + at, mask=inside, other=0.0).to(tl.float32)
-    r = block_norm_factor(value, BLOCK, EPS)
-    y = value * r
-    g = g * tl.where(y <= -3.0, 0.0, tl.where(y >= 3.0, 1.0, y * (1.0 / 3.0) + 0.5))
-    dz = (r * (g - y * (tl.sum(g * y, 1) / BLOCK)[:, None])).to(tl.bfloat16)
-    store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols, inside)
+    if TAIL == 0:
+        r = block_norm_factor(value, TILE_COLS, EPS)
+        y = value * r
+        g = passed_back(g, y, TAIL)
+        g = r * (g - y * (tl.sum(g * y, 1) / TILE_COLS)[:, None])
+    else:
+        g = passed_back(g, value, TAIL)
+    dz = tl.where(inside, g, 0.0).to(tl.bfloat16)
+    store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols)
     largest = tl.max(tl.max(magnitude(dz), 1), 0)
     tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))
+    if SUMS:
+        to = sums + (tl.program_id(0) // across).to(tl.int64) * cols + col
+        tl.store(to, tl.sum(dz.to(tl.float32), 0), mask=col < cols)

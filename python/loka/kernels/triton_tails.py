@@ -1,10 +1,11 @@
-"""Takes what comes out of a linear with BlockNorm and hard swish behind it; gives FP8 codes of these in both layouts, and
-of their gradient, each in one pass, by `triton_kernels`.
+"""Takes what comes out of a linear; gives FP8 codes of what its bias, a BlockNorm and an activation make of it, in both
+layouts, and of its gradient, each in one pass, by `triton_kernels`.
 
-Apart, the norm writes BF16 and a cast reads it: 8 bytes an element forward and 10 backward, where these move 4 and 6.
+Apart, the activation writes BF16 and a cast reads it: 8 bytes an element forward and 10 backward, and 2 more for a bias's
+gradient, where these move 4 and 6.
 """
 
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 import triton
@@ -15,8 +16,11 @@ from . import triton_kernels
 from .native_ops import BLOCK, EPS
 from .triton_casts import on
 
-# Rows and warps of a tile: what was fastest on an H200.
-_FORWARD, _BACKWARD = (32, 8), (32, 16)
+# Rows, columns and warps of a tile, forward and backward: what was fastest on an H200. A norm's columns are its own.
+_NORMED = ((32, BLOCK, 8), (32, BLOCK, 16))
+_PLAIN, _SLOWER = ((128, 64, 4),) * 2, ((64, 64, 4),) * 2
+_TILES = (_NORMED, _PLAIN, _PLAIN, _SLOWER, _SLOWER, _SLOWER)
+"""By a tail's place: the last three, which reckon with exponentials, want fewer rows."""
 
 Wrap = Callable[[Any], Any]
 
@@ -25,59 +29,71 @@ def _plain(kernel: Any) -> Any:
     return kernel
 
 
-def _programs(z: Tensor, down: int) -> int:
-    return int(triton.cdiv(z.shape[0], down)) * (z.shape[1] // BLOCK)
+def _tile(tail: int, backward: int) -> Tuple[int, int, int]:
+    return _TILES[tail][backward]
 
 
-def _output(z: Tensor, inverse: Tensor, wrap: Wrap) -> Tuple[Tensor, Tensor]:
-    down, warps = _FORWARD
-    programs, (rows, cols) = _programs(z, down), z.shape
+def _output(z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: int, wrap: Wrap) -> Tuple[Tensor, Tensor]:
+    down, across, warps = _tile(tail, 0)
+    rows, cols = z.shape
+    programs = int(triton.cdiv(rows, down) * triton.cdiv(cols, across))
     both = torch.empty((rows, 2 * cols), dtype=torch.float8_e4m3fn, device=z.device)
     partials = torch.empty(programs, dtype=torch.float32, device=z.device)
     wrap(triton_kernels.tail_output_kernel)[(programs,)](
-        z, inverse, both, partials, rows, cols, rows * cols, BLOCK=BLOCK, EPS=EPS, TILE_ROWS=down, num_warps=warps
-    )
+        z, z if bias is None else bias, inverse, both, partials, rows, cols, rows * cols,
+        TAIL=tail, BIASED=bias is not None, EPS=EPS, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
+    )  # fmt: skip
     return both, partials
 
 
-def _gradient(dh: Tensor, z: Tensor, inverse: Tensor, wrap: Wrap) -> Tuple[Tensor, Tensor, Tensor]:
-    down, warps = _BACKWARD
-    programs, (rows, cols), fp8 = _programs(z, down), z.shape, torch.float8_e4m3fn
+def _gradient(
+    dh: Tensor, z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: int, sums: bool, wrap: Wrap
+) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    down, across, warps = _tile(tail, 1)
+    (rows, cols), fp8 = z.shape, torch.float8_e4m3fn
+    tiles = int(triton.cdiv(rows, down))
+    programs = tiles * int(triton.cdiv(cols, across))
     straight = torch.empty((rows, cols), dtype=fp8, device=z.device)
     turned = torch.empty((cols, rows), dtype=fp8, device=z.device)
     partials = torch.empty(programs, dtype=torch.float32, device=z.device)
+    summed = torch.empty((tiles if sums else 0, cols), dtype=torch.float32, device=z.device)
     wrap(triton_kernels.tail_gradient_kernel)[(programs,)](
-        dh, z, inverse, straight, turned, partials, rows, cols, BLOCK=BLOCK, EPS=EPS, TILE_ROWS=down, num_warps=warps
-    )
-    return straight, turned, partials
+        dh, z, z if bias is None else bias, inverse, straight, turned, partials, summed, rows, cols,
+        TAIL=tail, BIASED=bias is not None, SUMS=sums, EPS=EPS, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
+    )  # fmt: skip
+    return straight, turned, partials, summed
 
 
 @triton_op("loka::tail_output", mutates_args=())
-def _output_op(z: Tensor, inverse: Tensor) -> Tuple[Tensor, Tensor]:
-    return _output(z, inverse, wrap_triton)
+def _output_op(z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: int) -> Tuple[Tensor, Tensor]:
+    return _output(z, bias, inverse, tail, wrap_triton)
 
 
 @triton_op("loka::tail_gradient", mutates_args=())
-def _gradient_op(dh: Tensor, z: Tensor, inverse: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
-    return _gradient(dh, z, inverse, wrap_triton)
+def _gradient_op(
+    dh: Tensor, z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: int, sums: bool
+) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    return _gradient(dh, z, bias, inverse, tail, sums, wrap_triton)
 
 
-def output(z: Tensor, inverse: Tensor) -> Tuple[Tensor, Tensor]:
-    """(codes of hard swish(BlockNorm(z)), [rows, cols] and behind these [cols, rows], as FP8 [rows, 2 cols]; the largest of each
-    tile) of contiguous BF16 z [rows, cols], by a scale that is known beforehand."""
+def output(z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: int) -> Tuple[Tensor, Tensor]:
+    """(codes of what comes behind z + bias, [rows, cols] and behind these [cols, rows], as FP8 [rows, 2 cols]; the largest of each
+    tile) of contiguous BF16 z [rows, cols], by a scale that is known beforehand. `tail`: its place in `handed.TAILS`."""
     if torch.compiler.is_compiling():
-        return _output_op(z, inverse)
+        return _output_op(z, bias, inverse, tail)
     with on(z.device):
-        return _output(z, inverse, _plain)
+        return _output(z, bias, inverse, tail, _plain)
 
 
-def gradient(dh: Tensor, z: Tensor, inverse: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
-    """(codes [rows, cols], turned [cols, rows], the largest of each tile) of the gradient of z, from that of hard
-    swish(BlockNorm(z)); all contiguous."""
+def gradient(
+    dh: Tensor, z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: int, sums: bool
+) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(codes [rows, cols], turned [cols, rows], the largest of each tile, with `sums` those over the rows of each tile) of the
+    gradient of z, from that of what comes behind it; all contiguous."""
     if torch.compiler.is_compiling():
-        return _gradient_op(dh, z, inverse)
+        return _gradient_op(dh, z, bias, inverse, tail, sums)
     with on(z.device):
-        return _gradient(dh, z, inverse, _plain)
+        return _gradient(dh, z, bias, inverse, tail, sums, _plain)
 
 
 __all__ = ["gradient", "output"]

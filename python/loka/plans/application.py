@@ -16,7 +16,7 @@ from ..kernels.available import NEEDS_GPU
 from ..mods.norm import BlockNorm
 from ..names import GEMMS, unwrapped
 from ..variants import make_room
-from . import blocks, canary
+from . import blocks, canary, handing
 from .document import Choice, Path, Plan, Site, load_plan
 from .error import PlanError, listed, one_line
 from .following import follow, unfollow
@@ -136,11 +136,17 @@ def apply(
         warnings.warn(f"not in the plan, so in high precision: {some} ({_UNSEEN})", stacklevel=2)
     owner = Owner() if named else None
     made = blocks.planned(model, loaded, entries)
-    work = works_of(site for site in loaded.sites if site.site in made.entries or site.site in found.read)
+    entries, links = made.entries, {}
+    if loaded.runtime != "inference":
+        links = handing.links_of(model, {site: entry.kernels for site, entry in entries.items()})
+    for site, reader in handing.readers(model, links).items():
+        entries[site] = blocks.said(entries[site], f"in training '{one_line(reader)}' gets codes of what follows")
+    work = works_of(site for site in loaded.sites if site.site in entries or site.site in found.read)
     _put(model, Applied(
-        loaded.name, loaded.digest, emulate, unavailable, made.entries, problems, _shapes(named), owner, work=work, read=found.read,
+        loaded.name, loaded.digest, emulate, unavailable, entries, problems, _shapes(named), owner, work=work, read=found.read,
     ), {site.site: module for site, module in found.pairs if isinstance(module, nn.Linear) and is_read(module)})  # fmt: skip
     blocks.put(model, made)
+    handing.put(model, links)
     _start(model, checks, cast_weights, on_slow_host)
     return resolved(model)
 
@@ -178,6 +184,7 @@ def unapply(model: nn.Module) -> None:
     drop(model)
     canary.stop(model)
     blocks.unfuse(model)
+    handing.undo(model)
     for _, module in routed:
         thaw(module)
         unroute(module)

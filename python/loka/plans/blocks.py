@@ -3,9 +3,7 @@ while the other two hand on what they get. And back.
 
 All three stay the same objects: classes change, parameters, names, hooks and state_dict do not. A hook that reads what
 is in between would see the wrong tensor: while there is one, and in steps that a Recorder records, each runs for
-itself. In inference a block may give E4M3 codes to the linears that read it. In training, where the linears of a block and
-behind it go by scales that are known beforehand, the block gives codes to the latter: then norm, activation and casts are
-one pass over z forward and one backward, whatever kernel makes z.
+itself. In inference a block may give E4M3 codes to the linears that read it.
 """
 
 import copy
@@ -19,12 +17,12 @@ from torch.nn.modules import module as of_all
 
 from .. import graph
 from ..kernels import BLOCK as KERNEL
-from ..kernels import HANDED_ROWS, KERNELS, UNFUSED, Scale
-from ..mods.norm import BLOCK, EPS, BlockNorm
+from ..kernels import KERNELS, UNFUSED, Scale
+from ..mods.norm import BLOCK, EPS
 from ..names import clean, linears, unwrapped
 from .document import Plan
 from .error import one_line
-from .linear import follows, kernels_of, rows_of
+from .linear import follows, kernels_of
 from .report import Entry
 
 DELAYED = tuple(kernel for kernel in KERNELS if follows(kernel))
@@ -52,8 +50,6 @@ class Block:
         """The linears that get codes in inference; none: it gives BF16."""
         self.stored: Optional[Scale] = None
         """The scale of these codes, as their readers have it too."""
-        self.follower: Optional[nn.Linear] = None
-        """The linear that gets codes in both layouts in training."""
         self.is_whole = True
         """False in a copy of one of the three without the model."""
         self._root: Optional["weakref.ref[nn.Module]"] = weakref.ref(root)
@@ -90,29 +86,6 @@ class Block:
                 return False
         return True
 
-    def trains_by_codes(self, rows: int, dtype: torch.dtype) -> bool:
-        """Whether it gives codes in this step of training, of that many rows, where BF16 would be of that type. Asked by all four
-        modules, who must agree."""
-        linear, follower = self.linear, self.follower
-        if follower is None or not self.is_whole or rows % HANDED_ROWS or dtype != torch.bfloat16:
-            return False
-        if not (_runs_by(linear, DELAYED, 1) and _runs_by(linear, DELAYED, 2)):
-            return False
-        if not (_runs_by(follower, DELAYED, 0) and _runs_by(follower, DELAYED, 2)):
-            return False
-        if not torch.is_grad_enabled() or not (_is_settled(linear) and _is_settled(follower)):
-            return False
-        return not (_hooks_of_all() or self.hooked() or self.followed())
-
-    def followed(self) -> str:
-        """Which module has a hook that would see codes."""
-        follower: Any = self.follower
-        if self.activation._forward_hooks:
-            return "hard swish"
-        if follower._forward_pre_hooks or follower._forward_hooks or follower._backward_hooks:
-            return "reader"
-        return ""
-
     def stored_on(self, device: torch.device) -> torch.Tensor:
         """The scale of the codes that it gives."""
         assert self.stored is not None, "who hands codes on has their scale"
@@ -122,9 +95,6 @@ class Block:
 
     def why_not(self) -> str:
         """Why the three run for themselves now, in words; nothing where they run as one."""
-        if self.follower is not None:
-            hooked = self.hooked() or self.followed()
-            return f"a hook on its {hooked} reads what is in between" if hooked else ""
         if self.hooked():
             return f"a hook on its {self.hooked()} reads what is in between"
         if not self.is_whole:
@@ -141,7 +111,7 @@ class Block:
         root = None if self._root is None else self._root()
         made.__dict__.update(self.__dict__, is_whole=self.is_whole and (root is None or id(root) in memo), _root=None)
         if made.is_whole:
-            for name in ("linear", "norm", "activation", "readers", "follower"):
+            for name in ("linear", "norm", "activation", "readers"):
                 setattr(made, name, copy.deepcopy(getattr(self, name), memo))
             made._root = None if root is None else weakref.ref(memo[id(root)])
         return made
@@ -150,18 +120,10 @@ class Block:
         return {**self.__dict__, "_root": None}
 
 
-def _runs_by(linear: nn.Linear, wanted: Tuple[str, ...], at: int = 0) -> bool:
-    """Whether its forward GEMM, or the one at that place, still runs by one of these: it may have gone back to BF16 since."""
+def _runs_by(linear: nn.Linear, wanted: Tuple[str, ...]) -> bool:
+    """Whether its forward GEMM still runs by one of these: it may have gone back to BF16 since."""
     kernels = kernels_of(linear)
-    return kernels is not None and kernels[at] in wanted
-
-
-def _is_settled(linear: Any) -> bool:
-    """Whether it trains, all its scales are known, and nobody looks at what it reads in this step."""
-    if not (linear.training and linear._loka_options.settled and linear.weight.requires_grad):
-        return False
-    tap, watch = linear._loka_tap, linear._loka_watch
-    return (tap is None or not tap.switch.active) and (watch is None or not watch.switch.active)
+    return kernels is not None and kernels[0] in wanted
 
 
 def _hooks_of_all() -> bool:
@@ -179,7 +141,7 @@ class HandsOn(nn.Module):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         block = self._loka_block
-        if block is not None and (block.is_fused() or block.trains_by_codes(rows_of(input), input.dtype)):
+        if block is not None and block.is_fused():
             return input
         result: torch.Tensor = super().forward(input)
         return result
@@ -206,19 +168,17 @@ def _blank(base: Type[nn.Module]) -> HandsOn:
 
 @dataclass(frozen=True)
 class Found:
-    """What can run as one: site -> (norm, activation, sites that alone read the output); and why the others cannot. `followers`:
-    site -> the one of these, where there is one, that reads nothing else."""
+    """What can run as one: site -> (norm, activation, sites that alone read the output); and why the others cannot."""
 
     blocks: Mapping[str, Tuple[nn.Module, nn.Module, Tuple[str, ...]]]
     reasons: Mapping[str, str]
-    followers: Mapping[str, str]
 
 
 def find(model: nn.Module) -> Found:
     """The blocks of a model, by its graph."""
     facts, reasons = graph.blocks(model, BLOCK, EPS)
     modules = {clean(name): module for name, module in unwrapped(model).named_modules()}
-    blocks, followers = {}, {}
+    blocks = {}
     for site, block in facts.items():
         names = (site, block.norm, block.activation)
         reason = _unfit(*(modules.get(name) for name in names))
@@ -230,9 +190,7 @@ def find(model: nn.Module) -> Found:
             continue
         readers = tuple(name for name in block.readers or () if _parent(name) == _parent(site))
         blocks[site] = (modules[block.norm], modules[block.activation], readers if readers == block.readers else ())
-        if block.follower is not None and _parent(block.follower) == _parent(site):
-            followers[site] = block.follower
-    return Found(blocks, reasons, followers)
+    return Found(blocks, reasons)
 
 
 def _parent(name: str) -> str:
@@ -261,12 +219,6 @@ def hand_on(block: Block, readers: List[nn.Linear], scale: float) -> None:
     block.readers, block.stored = tuple(readers), Scale.of(scale, block.linear.weight.device)
     for reader in readers:
         reader.__dict__[FEEDER] = block
-
-
-def follow(block: Block, reader: nn.Linear) -> None:
-    """In training the block gives this linear codes in both layouts."""
-    block.follower = reader
-    reader.__dict__[FEEDER] = block
 
 
 def keep_scale(reader: nn.Linear) -> None:
@@ -299,29 +251,24 @@ def put(model: nn.Module, planned: "Planned") -> None:
         fuse(model, modules[site], norm, activation)
     for site, (readers, scale) in planned.chains.items():
         hand_on(modules[site].__dict__[ATTRIBUTE], [modules[reader] for reader in readers], scale)
-    for site, reader in planned.followers.items():
-        follow(modules[site].__dict__[ATTRIBUTE], modules[reader])
 
 
 @dataclass(frozen=True)
 class Planned:
     """What a plan makes of a model's blocks. `blocks`: site -> its BlockNorm and hard swish; `chains`: site -> who reads
-    its codes in inference, and their scale; `followers`: site -> who reads its codes in training; `entries`: of all sites, as
-    they run and with what is said of them."""
+    its codes in inference, and their scale; `entries`: of all sites, as they run and with what is said of them."""
 
     entries: Dict[str, Entry]
     blocks: Mapping[str, Tuple[nn.Module, nn.Module]]
     chains: Mapping[str, Tuple[Tuple[str, ...], float]]
-    followers: Mapping[str, str]
 
 
 def planned(model: nn.Module, plan: Plan, entries: Mapping[str, Entry]) -> Planned:
-    """By the model's graph, where the plan has a block at all, or the model has norms that may hand codes on."""
+    """By the model's graph, where the plan has a block at all."""
     entries = dict(entries)
     wanted = [site for site, entry in entries.items() if entry.kernels and entry.kernels[0] == KERNEL]
-    trains = plan.runtime != "inference" and any(isinstance(module, BlockNorm) for module in model.modules())
-    if not wanted and not trains:
-        return Planned(entries, {}, {}, {})
+    if not wanted:
+        return Planned(entries, {}, {})
     found = find(model)
     blocks = {}
     for site in wanted:
@@ -331,7 +278,7 @@ def planned(model: nn.Module, plan: Plan, entries: Mapping[str, Entry]) -> Plann
             reason = found.reasons.get(site, "the model's forward does not call it")
             _, dgrad, wgrad = entries[site].kernels or (UNFUSED,) * 3
             apart = replace(entries[site], kernels=(UNFUSED, dgrad, wgrad))
-            entries[site] = _said(apart, f"not one kernel with what follows: {reason}")
+            entries[site] = said(apart, f"not one kernel with what follows: {reason}")
     chains: Dict[str, Tuple[Tuple[str, ...], Any]] = {}
     for stores in plan.sites:
         name, chain = stores.site, stores.chain or {}
@@ -341,34 +288,17 @@ def planned(model: nn.Module, plan: Plan, entries: Mapping[str, Entry]) -> Plann
         why_not = _unchained(name, chain, readers, plan, entries, name in blocks)
         if why_not is None:
             chains[name] = (readers, chain["store_scale"])
-            entries[name] = _said(entries[name], "in inference its output is codes")
+            entries[name] = said(entries[name], "in inference its output is codes")
         else:
-            entries[name] = _said(entries[name], f"codes are not handed on here: {why_not}")
-    followers = _followers(model, entries, found) if trains else {}
-    for site, reader in followers.items():
-        blocks[site] = found.blocks[site][:2]
-        entries[site] = _said(entries[site], f"in training '{one_line(reader)}' gets its block's output as codes")
-    return Planned(entries, blocks, chains, followers)
-
-
-def _followers(model: nn.Module, entries: Mapping[str, Entry], found: Found) -> Dict[str, str]:
-    """Site -> the one linear that reads what its block gives, where both go by scales that are known beforehand."""
-    modules, followers = dict(linears(model)), {}
-    for site, reader in found.followers.items():
-        if site not in modules or reader not in modules or modules[site].bias is not None:
-            continue
-        here, there = (entries.get(name, _NONE).kernels for name in (site, reader))
-        if here is None or there is None or here[0] == KERNEL:
-            continue
-        if {here[1], here[2], there[0], there[2]} <= set(DELAYED):
-            followers[site] = reader
-    return followers
+            entries[name] = said(entries[name], f"codes are not handed on here: {why_not}")
+    return Planned(entries, blocks, chains)
 
 
 _NONE = Entry(None, ())
 
 
-def _said(entry: Entry, text: str) -> Entry:
+def said(entry: Entry, text: str) -> Entry:
+    """The entry, with that behind its note."""
     return replace(entry, note="; ".join(filter(None, (entry.note, one_line(text, limit=400)))))
 
 
@@ -398,6 +328,6 @@ def _unchained(
 
 
 __all__ = [
-    "INPUT_SCALE", "Block", "Found", "HandsOn", "Planned", "block_of", "find", "follow", "fuse", "hand_on", "keep_scale",
-    "planned", "put", "unfuse",
+    "INPUT_SCALE", "Block", "Found", "HandsOn", "Planned", "block_of", "find", "fuse", "hand_on", "keep_scale", "planned",
+    "put", "said", "unfuse",
 ]

@@ -43,7 +43,7 @@ class LokaLinear(nn.Linear):
     _loka_block: Optional[Any] = None
     """What runs as one with it (`blocks.Block`): then it gives the output of the whole block."""
     _loka_feeder: Optional[Any] = None
-    """The block that gives it E4M3 codes in inference, or in training."""
+    """The block that gives it E4M3 codes in inference."""
     _loka_tap: Optional[Any] = None
     """A Recorder's."""
     columns: bool = False
@@ -60,8 +60,11 @@ class LokaLinear(nn.Linear):
             return super().forward(input)
         return self._loka_product(input, self.bias, kernels)
 
-    def _loka_product(self, input: torch.Tensor, bias: Optional[torch.Tensor], kernels: Kernels) -> torch.Tensor:
-        """By the plan's kernels."""
+    def _loka_product(
+        self, input: torch.Tensor, bias: Optional[torch.Tensor], kernels: Kernels, takes_codes: bool = False,
+        gives: Optional[routing.Scale] = None, tail: str = "",
+    ) -> torch.Tensor:
+        """By the plan's kernels. The rest: of `kernels.linear`."""
         scales, options, watch = self._loka_scales, self._loka_options, self._loka_watch
         # By name, neither replaced nor cut: PyTorch 2.6 cannot compile that of a named tuple.
         settled = options.settled
@@ -89,24 +92,10 @@ class LokaLinear(nn.Linear):
             return routing.in_codes(
                 input, self.weight, bias, kernels[0], x_scale, options.emulate, stored, codes
             )
-        takes, gives = False, None
-        if self.training and (block is not None or self._loka_feeder is not None):
-            takes, gives = self._loka_handed(input)
         return routing.linear(
             input, self.weight, bias, kernels, options.emulate, scales, settled, options.stretch, watch, codes,
-            self.columns, takes, gives,
+            self.columns, takes_codes, gives, tail,
         )
-
-    def _loka_handed(self, input: torch.Tensor) -> Tuple[bool, Optional[routing.Scale]]:
-        """Whether its input is codes of a block's output in both layouts; the scale by which it gives such ones."""
-        rows = rows_of(input)
-        block, feeder, gives = self._loka_block, self._loka_feeder, None
-        takes = feeder is not None and feeder.trains_by_codes(rows, input.dtype)
-        device = input.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.weight.dtype
-        if block is not None and block.trains_by_codes(rows, dtype):
-            gives = block.follower._loka_scales[0]
-        return takes, gives
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
@@ -123,14 +112,6 @@ class LokaLinear(nn.Linear):
         parts: Any = super().__reduce_ex__(2)
         state, *items = parts[2:]
         return (_blank, (type(self)._loka_base,), {**state, "_loka_codes": None}, *items)
-
-
-def rows_of(x: torch.Tensor) -> int:
-    """Of x [..., features]."""
-    rows = 1
-    for size in x.shape[:-1]:
-        rows *= size
-    return rows
 
 
 _CLASSES: Dict[Type[nn.Linear], Type[LokaLinear]] = {nn.Linear: LokaLinear}
@@ -251,6 +232,6 @@ def _is_recorded(cls: type) -> bool:
 
 
 __all__ = [
-    "Kernels", "LokaLinear", "PAUSED", "Scales", "follows", "holds", "is_recorded", "is_settled", "kernels_of", "known_scales", "routed_class", "route", "rows_of",
+    "Kernels", "LokaLinear", "PAUSED", "Scales", "follows", "holds", "is_recorded", "is_settled", "kernels_of", "known_scales", "routed_class", "route",
     "saturated_of", "settle", "unroute", "wanted_scales", "why_not_routable",
 ]

@@ -12,6 +12,7 @@ from .error import PlanError, one_line
 from .fp8_share import Fp8Share, Now, Runs, SeenRows, Work, share_of
 from .functional import Owner
 from .gemm_health import Predicted
+from .handing import held_apart
 from .linear import PAUSED, Kernels, Scales, kernels_of
 from .parameters import READ, ParameterLinear, linears
 from .precision import fp8_gemms
@@ -133,7 +134,8 @@ def applied_to(model: nn.Module) -> Applied:
 def resolved(model: nn.Module) -> Resolved:
     """Looks at the model as it is now, not as `loka.apply` left it. Raises PlanError where no plan is applied."""
     applied = applied_to(model)
-    rows = tuple(_row(name, module, applied) for name, module in linears(model))
+    apart = held_apart(model)
+    rows = tuple(_row(name, module, applied, apart.get(name, "")) for name, module in linears(model))
     rows += tuple(_functional_row(*linear, applied) for linear in applied.functional)
     problems = applied.problems + _vanished(rows, applied)
     return Resolved(applied.name, applied.digest, applied.emulate, rows, problems, _share(model, rows, applied))
@@ -154,7 +156,8 @@ def _share(model: nn.Module, rows: Sequence[Row], applied: Applied) -> Fp8Share:
 _TRIED = "in BF16 while that is timed: the host is slow"
 
 
-def _row(name: str, module: nn.Linear, applied: Applied) -> Row:
+def _row(name: str, module: nn.Linear, applied: Applied, apart: str) -> Row:
+    """`apart`: why it gives no codes, where it would."""
     kernels = kernels_of(module)
     entry = applied.entries.get(name) or Entry(None, (), "not in the plan")
     note = entry.note
@@ -167,6 +170,8 @@ def _row(name: str, module: nn.Linear, applied: Applied) -> Row:
         note = "changed after the plan was applied"
     elif block is not None and block.why_not():
         note = "; ".join(filter(None, (note, f"not one kernel with what follows: {block.why_not()}")))
+    elif apart:
+        note = "; ".join(filter(None, (note, f"not now: {apart}")))
     return Row(name, module.in_features, module.out_features, kernels, entry.sources if kernels else (), note)
 
 

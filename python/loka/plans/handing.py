@@ -1,0 +1,222 @@
+"""Takes the nn.Sequentials of a model in which a linear, what follows it and another linear stand in a row, both by scales that
+are known beforehand; makes each one that in training has the first linear give the second FP8 codes. Then bias, BlockNorm,
+activation and both casts are one pass over z forward and one backward. And back.
+
+Nobody but the nn.Sequential sees what lies between its modules while it runs them, whoever calls it and however; where a
+model's own forward calls one by one, or slices, they run for themselves. So they do while one of them has a hook, in steps
+that are checked or recorded, and wherever a scale is not known yet. All modules stay the same objects.
+"""
+
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type
+
+import torch
+from torch import nn
+from torch.nn.modules import module as of_all
+
+from ..kernels import BLOCK as KERNEL
+from ..kernels import HANDED_ROWS, KERNELS, NORMED
+from ..mods.norm import BLOCK, EPS
+from ..names import clean, linears, unwrapped
+from .linear import Kernels, LokaLinear, follows, kernels_of
+
+DELAYED = frozenset(kernel for kernel in KERNELS if follows(kernel))
+"""Their scales are known beforehand, and follow what they are of."""
+
+Links = Mapping[int, int]
+"""Place of a linear in its nn.Sequential -> place of the linear that it gives codes to."""
+
+_ACTIVATIONS = {nn.ReLU: "relu", nn.SiLU: "swish", nn.Hardswish: "hard_swish"}
+
+
+class HandingSequential(nn.Sequential):
+    """An nn.Sequential whose linears give each other codes in training where they can."""
+
+    _loka_links: Links = {}
+    _loka_base: Type[nn.Sequential] = nn.Sequential
+
+    def forward(self, input: Any) -> Any:
+        links = self._loka_links
+        # A tracer's stand-in for a tensor has no rows to ask for.
+        if not (links and self.training and isinstance(input, torch.Tensor) and torch.is_grad_enabled()):
+            return super().forward(input)  # type: ignore[no-untyped-call]
+        modules: List[Any] = list(self)
+        at, takes = 0, False
+        while at < len(modules):
+            module, tail, to = modules[at], "", links.get(at, 0)
+            if to and to < len(modules) and why_apart(modules[at : to + 1]) == "" and _fits(module, modules[to], input):
+                tail = tail_of(modules[at + 1 : to])
+            if not (takes or tail):
+                input = module(input)
+                at += 1
+                continue
+            gives = modules[to]._loka_scales[0] if tail else None
+            # Not as a call: none of the two has a hook.
+            input = module._loka_product(input, module.bias, module._loka_kernels, takes, gives, tail)
+            takes, at = bool(tail), to if tail else at + 1
+        return input
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """By the class it was made of: classes made while the program runs have no name to be loaded by."""
+        return (_blank, (type(self)._loka_base,), *super().__reduce_ex__(2)[2:])
+
+
+_CLASSES: Dict[Type[nn.Sequential], Type[HandingSequential]] = {}
+
+
+def _class_of(base: Type[nn.Sequential]) -> Type[HandingSequential]:
+    if base not in _CLASSES:
+        members = {"_loka_base": base, "__module__": __name__, "__doc__": HandingSequential.__doc__}
+        _CLASSES[base] = type(base.__name__, (HandingSequential, base), members)
+    return _CLASSES[base]
+
+
+def _blank(base: Type[nn.Sequential]) -> HandingSequential:
+    cls = _class_of(base)
+    return cls.__new__(cls)
+
+
+def tail_of(modules: Sequence[nn.Module]) -> str:
+    """Which of `handed.TAILS` these modules are, in training; nothing where they are none."""
+    kinds = [kind for kind in map(_kind, modules) if kind]
+    if kinds == ["block_norm", "hard_swish"]:
+        return NORMED
+    return kinds[0] if len(kinds) == 1 and kinds[0] not in ("block_norm", "other") else ""
+
+
+def _kind(module: nn.Module) -> str:
+    """Nothing for a module that gives what it gets."""
+    if "forward" in module.__dict__:
+        return "other"
+    # Of the very class: a subclass may do anything.
+    cls = type(module)
+    if cls is nn.Identity or (cls is nn.Dropout and getattr(module, "p") == 0):
+        return ""
+    if cls is nn.GELU:
+        return "gelu_tanh" if getattr(module, "approximate") == "tanh" else "gelu"
+    if cls in _ACTIVATIONS:
+        return _ACTIVATIONS[cls]
+    said: Any = getattr(module, "loka_op", None) or {}
+    if said.get("op") == "hard_swish":
+        return "hard_swish"
+    if said.get("op") == "block_norm" and said["block"] == BLOCK and abs(said["eps"] / EPS - 1) < 1e-3:
+        return "block_norm"
+    return "other"
+
+
+def _fits(linear: LokaLinear, reader: LokaLinear, input: torch.Tensor) -> bool:
+    """Whether it may give codes in this call, of what no hook sees."""
+    rows, device = 1, input.device.type
+    for size in input.shape[:-1]:
+        rows *= size
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else linear.weight.dtype
+    if rows == 0 or rows % HANDED_ROWS or dtype != torch.bfloat16:
+        return False
+    if not (_is_settled(linear) and _is_settled(reader)):
+        return False
+    scale = reader._loka_scales[0]
+    return scale is not None and scale.scale.device == input.device
+
+
+def _is_settled(linear: LokaLinear) -> bool:
+    """Whether it trains, all its scales are known, and nobody looks at what it reads in this step."""
+    if not (linear.training and linear._loka_options.settled and linear.weight.requires_grad):
+        return False
+    tap, watch = linear._loka_tap, linear._loka_watch
+    return (tap is None or not tap.switch.active) and (watch is None or not watch.switch.active)
+
+
+def why_apart(modules: Sequence[nn.Module]) -> str:
+    """Why a linear gives the last of these modules no codes, whatever the step; nothing where it does."""
+    linear, reader = modules[0], modules[-1]
+    here, there = kernels_of(linear), kernels_of(reader)
+    if here is None or there is None or not may_link(here, there):
+        return "a GEMM of theirs runs by another kernel now"
+    if not tail_of(modules[1:-1]):
+        return "what is in between was changed"
+    for module in modules:
+        if (
+            module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks
+        ):  # fmt: skip
+            return f"a hook on a {type(module).__name__} reads what is in between"
+    if (
+        of_all._global_forward_pre_hooks or of_all._global_forward_hooks
+        or of_all._global_backward_hooks or of_all._global_backward_pre_hooks
+    ):  # fmt: skip
+        return "hooks of all modules read what is in between"
+    return ""
+
+
+def may_link(here: Sequence[str], there: Sequence[str]) -> bool:
+    """Whether a linear of the first three kernels may give codes to one of the others."""
+    return here[0] != KERNEL and {here[1], here[2], there[0], there[2]} <= DELAYED
+
+
+def links_of(model: nn.Module, planned: Mapping[str, Optional[Kernels]]) -> Dict[str, Dict[int, int]]:
+    """The nn.Sequentials of a model, by name, in which linears that have such kernels stand so."""
+    sites = {id(module): site for site, module in linears(model)}
+    kernels = {key: planned.get(site) for key, site in sites.items()}
+    found: Dict[str, Dict[int, int]] = {}
+    for name, parent in unwrapped(model).named_modules():
+        if not _is_plain(parent):
+            continue
+        modules = _parts(parent)
+        at = [place for place, module in enumerate(modules) if id(module) in sites]
+        links: Dict[int, int] = {}
+        for place, to in zip(at, at[1:]):
+            here, there = kernels.get(id(modules[place])), kernels.get(id(modules[to]))
+            if here and there and may_link(here, there) and tail_of(modules[place + 1 : to]):
+                links[place] = to
+        if links:
+            found[name] = links
+    return found
+
+
+def _parts(module: nn.Module) -> List[nn.Module]:
+    """In order, one that stands there twice too."""
+    return [part for part in module._modules.values() if part is not None]
+
+
+def _is_plain(module: nn.Module) -> bool:
+    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and "forward" not in module.__dict__
+
+
+def readers(model: nn.Module, links: Mapping[str, Links]) -> Dict[str, str]:
+    """Site that gives codes -> site that gets them."""
+    sites, found = {id(module): site for site, module in linears(model)}, {}
+    for name, of_one in links.items():
+        modules = _parts(unwrapped(model).get_submodule(name))
+        found.update({sites[id(modules[place])]: sites[id(modules[to])] for place, to in of_one.items()})
+    return found
+
+
+def put(model: nn.Module, links: Mapping[str, Links]) -> None:
+    """From now on these nn.Sequentials hand codes on."""
+    for name, of_one in links.items():
+        module = unwrapped(model).get_submodule(name)
+        module.__class__ = _class_of(type(module))  # type: ignore[arg-type]
+        module.__dict__["_loka_links"] = dict(of_one)
+
+
+def undo(model: nn.Module) -> None:
+    """All nn.Sequentials are what they were."""
+    for module in unwrapped(model).modules():
+        module.__dict__.pop("_loka_links", None)
+        cls = type(module)
+        if issubclass(cls, HandingSequential) and _CLASSES.get(cls._loka_base) is cls:
+            module.__class__ = cls._loka_base
+
+
+def held_apart(model: nn.Module) -> Dict[str, str]:
+    """Site that gives codes by its plan -> why it gives none as the model stands."""
+    sites, reasons = {id(module): site for site, module in linears(model)}, {}
+    for module in unwrapped(model).modules():
+        links = module.__dict__.get("_loka_links", {})
+        modules = _parts(module)
+        for place, to in links.items():
+            reason = why_apart(modules[place : to + 1]) if to < len(modules) else "the modules behind it are gone"
+            if reason and id(modules[place]) in sites:
+                reasons[sites[id(modules[place])]] = reason
+    return reasons
+
+
+__all__ = ["HandingSequential", "held_apart", "links_of", "put", "readers", "tail_of", "undo"]
