@@ -26,7 +26,7 @@ from loka import kernels as routing
 from loka.kernels import handed
 from loka.kernels.delayed import codes, largest
 from loka.kernels.native_ops import block_gradient, block_output
-from loka.plans import LokaLinear
+from loka.plans import LokaLinear, handing
 
 DELAYED, PROMOTED, BF16 = "cublaslt/fp8-delayed+fast", "cublaslt/fp8-delayed", "cublaslt/bf16"
 INTERPRETED = """
@@ -37,10 +37,11 @@ for at, tail in enumerate(handed.TAILS):
     for rows, cols, bias in ((48, 256, None), (16, 512, torch.randn(512)), (80, 48 if at else 256, torch.randn(48 if at else 256))):
         z, dh = torch.randn(rows, cols).bfloat16() * 3, torch.randn(rows, cols).bfloat16() * 1e-4
         scale, small = torch.tensor([2.0**-5]), torch.tensor([2.0**-20])
-        packed, largest = triton_tails.output(z, bias, 1 / scale, at)
-        exact, maxima = handed.output(z, bias, 1 / scale, tail)
-        dz = triton_tails.gradient(dh, z, bias, 1 / small, at, True)
-        exact_dz = handed.gradient(dh, z, bias, small, 1 / small, tail, True)
+        keep = torch.rand(rows, cols) < 0.5 if rows > 16 else None
+        packed, largest = triton_tails.output(z, bias, keep, 1 / scale, at, 2.0)
+        exact, maxima = handed.output(z, bias, 1 / scale, tail, keep, 0.5)
+        dz = triton_tails.gradient(dh, z, bias, keep, 1 / small, at, True, 2.0)
+        exact_dz = handed.gradient(dh, z, bias, small, 1 / small, tail, True, keep, 0.5)
         found = [one.bits for one in handed.taken(packed.view(z.dtype), scale)], dz[:2]
         wanted = [one.bits for one in handed.taken(exact, scale)], [one.bits for one in exact_dz[:2]]
         for ours, theirs in zip(found, wanted):
@@ -49,7 +50,7 @@ for at, tail in enumerate(handed.TAILS):
             assert float((ours[0].float() == theirs[0].float()).float().mean()) > 0.85, tail
         # BF16's last place, of sums in another order.
         for ours, theirs in ((largest, maxima), (dz[2], exact_dz.maxima)):
-            assert abs(float(ours.max()) - float(theirs.max())) <= 0.008 * float(theirs.max())
+            assert abs(float(ours.max()) - float(theirs.max())) <= 0.016 * float(theirs.max())
         assert float((dz[3].sum(0) - exact_dz.sums).norm()) <= 0.05 * float(exact_dz.sums.norm()), tail
 print("as defined")
 """
@@ -106,7 +107,7 @@ class Handed(unittest.TestCase):
 
         def seen(x, weight, *options):
             nonlocal taken
-            takes_codes, gives, tail = options[-3:]
+            takes_codes, gives, tail, _ = options[-4:]
             found.extend([sites[id(weight)]] if tail else [])
             self.assertEqual(bool(tail), gives is not None)
             taken += takes_codes
@@ -274,7 +275,7 @@ class Apart(Handed):
             with self.subTest(at):
                 handle = register()
                 self.assertNotIn("mlp.0", self.gives(self.model))
-                self.assertIn(f"{which} reads what is in between", self.note(self.model))
+                self.assertIn(f"a {which} among them has hooks", self.note(self.model))
                 with torch.autocast("cpu", torch.bfloat16):
                     z = F.linear(batch(seed=9), mlp[0].weight).float()
                 exact = z if at < 2 else block_output(z)
@@ -374,8 +375,8 @@ class NotChained(Handed):
         self.assertEqual(loka.apply(model, self.plan(mods=[]), emulate=True, mods="ignore").problems, ())
         self.none(model)
 
-    def test_modules_of_their_own(self):
-        """Whoever calls a block by itself gets what it gives."""
+    def test_a_part_called_by_itself(self):
+        """Whoever calls a block by itself gets what it gives; in the whole it hands codes on."""
 
         class Nested(nn.Module):
             def __init__(self):
@@ -391,7 +392,10 @@ class NotChained(Handed):
             def forward(self, x):
                 return self.head(self.mlp(x)).squeeze(-1)
 
-        self.none(self.applied(Nested()))
+        model = self.applied(Nested())
+        self.none(model, ["mlp.0", "mlp.3"])
+        z = torch.randn(64, 256).bfloat16()
+        self.assertTrue(torch.equal(model.mlp[1](z), modded().mlp[1:3](z)))
 
 
 WIDTHS = (64, 128, 192, 64)
@@ -462,10 +466,61 @@ class Activations(Handed):
             def forward(self, input):
                 return 2 * super().forward(input)
 
-        for between in ([lambda: nn.Dropout(0.1)], [lambda: nn.LayerNorm([])], [nn.Tanh], [nn.ReLU, nn.ReLU], [Doubled]):
-            model = Plain(nn.Identity, between) if between[0] is not nn.ReLU else Plain(nn.ReLU, [nn.SiLU])
+        for between in ([lambda: nn.Dropout(1.0)], [nn.Dropout, nn.Dropout], [lambda: nn.LayerNorm([])], [nn.Tanh], [nn.ReLU, nn.ReLU], [Doubled]):
+            model = Plain(nn.Identity if between[0] in (nn.Tanh, Doubled) else nn.ReLU, between)
             self.plain(model)
             self.assertFalse(any("_loka_links" in vars(module) for module in model.modules()))
+
+    def test_a_dropout(self):
+        """It drops what nn.Dropout would, and no other gradient passes."""
+        # By other shares PyTorch rounds to BF16 on a CPU what it multiplies by, on a GPU not.
+        for share in (0.5, 0.75):
+            make = lambda: Plain(nn.ReLU, [lambda: nn.Dropout(share)])
+            found = []
+            for together in (True, False):
+                model = self.plain(make(), together=together)
+                torch.manual_seed(3)
+                found.append(self.train(model, 4))
+                self.assertEqual(self.gives(model), self.linears(model)[:2] if together else [])
+            for (loss, ours), (other, theirs) in zip(*found):
+                self.assertAlmostEqual(loss, other, delta=2e-3)
+                for one, two in zip(ours, theirs):
+                    self.assertLessEqual(float((one - two).norm()), 0.01 * float(two.norm()))
+        wrap = lambda model: torch.compile(model, fullgraph=True)
+        losses = [loss for loss, _ in self.train(self.plain(make()), 6, wrap=wrap)]
+        self.assertTrue(all(0.5 < loss < 0.9 for loss in losses), losses)
+        # Not in evaluation, and not once it drops nothing.
+        model = self.plain(make())
+        self.train(model)
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+        self.assertEqual(self.gives(model), self.linears(model)[:2])
+
+    def test_sequences_within_sequences(self):
+        class Nested(Plain):
+            def __init__(self):
+                super().__init__(nn.ReLU)
+                parts = list(self.mlp)
+                self.mlp = nn.Sequential(*(nn.Sequential(*parts[at : at + 2]) for at in (0, 2, 4)))
+
+        model = self.same(Nested)
+        self.assertEqual(self.gives(model), self.linears(model)[:2])
+        again = copy.deepcopy(model)
+        handle = model.mlp[1].register_forward_hook(lambda *_: None)
+        self.assertEqual(self.gives(model), [])
+        self.train(model)
+        handle.remove()
+        self.assertEqual(self.gives(model), self.linears(model)[:2])
+        wrap = lambda model: torch.compile(model, fullgraph=True)
+        self.train(model, wrap=wrap)
+        # Parts that are compiled each by itself stay so.
+        for part in again.mlp:
+            part.compile(backend="aot_eager")
+        self.assertEqual(len(handing._flat(again.mlp)), 3)
+        self.train(again)
+        loka.unapply(again)
+        self.assertEqual({type(module) for module in again.modules()}, {type(module) for module in Nested().modules()})
 
     def test_a_model_that_calls_the_modules_itself(self):
         """Nothing says who else reads what lies between."""

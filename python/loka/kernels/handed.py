@@ -3,7 +3,7 @@ that alone reads it in training: straight for fprop and turned for wgrad, both i
 that h would have. So autograd, torch.compile and whatever else passes tensors on passes codes on. And the gradient of
 z likewise, as dgrad and wgrad read it.
 
-Numbers are those of the steps apart: z + bias, h and dz are rounded to BF16 before they are cast.
+Numbers are those of the steps apart: z + bias, h, what dropout leaves of it and dz are rounded to BF16 before they are cast.
 """
 
 from typing import NamedTuple, Optional, Tuple
@@ -38,21 +38,40 @@ class Gradient(NamedTuple):
     sums: Optional[Tensor]
 
 
-def output(z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: str) -> Tuple[Tensor, Tensor]:
-    """(codes in a tensor like z, maxima of |h|) of z [rows, cols] in BF16, by a scale that is known beforehand."""
+def kept(z: Tensor, dropout: float) -> Optional[Tensor]:
+    """Which elements a dropout of that share leaves, drawn as nn.Dropout draws; None where there is none."""
+    return torch.ops.aten.native_dropout(torch.ones_like(z), dropout, True)[1] if dropout else None
+
+
+def output(
+    z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: str, keep: Optional[Tensor] = None, dropout: float = 0.0
+) -> Tuple[Tensor, Tensor]:
+    """(codes in a tensor like z, maxima of |h|) of z [rows, cols] in BF16, by a scale that is known beforehand. `keep`: `kept`."""
     if z.is_cuda:
-        both, maxima = triton_tails.output(z.contiguous(), bias, inverse, TAILS.index(tail))
+        both, maxima = triton_tails.output(z.contiguous(), bias, keep, inverse, TAILS.index(tail), _enlarged(dropout))
         return both.view(z.dtype), maxima
-    found: Tuple[Tensor, Tensor] = (output_by_parts if torch.compiler.is_compiling() else _output)(z, bias, inverse, tail)
+    by_parts = output_by_parts if torch.compiler.is_compiling() else _output
+    found: Tuple[Tensor, Tensor] = by_parts(z, bias, keep, inverse, tail, _enlarged(dropout))
     return found
+
+
+def _enlarged(dropout: float) -> float:
+    """What is left is multiplied by."""
+    return 1.0 / (1.0 - dropout)
+
+
+def _dropped(x: Tensor, keep: Optional[Tensor], by: float) -> Tensor:
+    return x if keep is None else x * keep * by
 
 
 def _biased(z: Tensor, bias: Optional[Tensor]) -> Tensor:
     return z if bias is None else z + bias.to(z.dtype)
 
 
-def _output(z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: str) -> Tuple[Tensor, Tensor]:
-    h = _after(_biased(z, bias), tail)
+def _output(
+    z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: str, by: float
+) -> Tuple[Tensor, Tensor]:
+    h = _dropped(_after(_biased(z, bias), tail), keep, by)
     straight = codes(h, inverse, "e4m3").view(torch.uint8)
     packed = torch.cat([straight.flatten(), straight.t().flatten()])
     return packed.view(z.dtype).view(z.shape), largest(h)
@@ -80,13 +99,17 @@ def _before(dh: Tensor, y: Tensor, tail: str) -> Tensor:
 
 
 @torch.library.custom_op("loka::handed_output", mutates_args=())
-def output_by_parts(z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: str) -> Tuple[Tensor, Tensor]:
+def output_by_parts(
+    z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: str, by: float
+) -> Tuple[Tensor, Tensor]:
     """By plain operations, one behind the other, as `casts.known_by_parts`."""
-    return _output(z, bias, inverse, tail)
+    return _output(z, bias, keep, inverse, tail, by)
 
 
 @output_by_parts.register_fake
-def _(z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: str) -> Tuple[Tensor, Tensor]:
+def _(
+    z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: str, by: float
+) -> Tuple[Tensor, Tensor]:
     return torch.empty_like(z), z.new_empty(z.shape[0])
 
 
@@ -98,20 +121,23 @@ def taken(h: Tensor, scale: Tensor) -> Tuple[Quantized, Quantized]:
 
 
 def gradient(
-    dh: Tensor, z: Tensor, bias: Optional[Tensor], scale: Tensor, inverse: Tensor, tail: str, sums: bool = False
+    dh: Tensor, z: Tensor, bias: Optional[Tensor], scale: Tensor, inverse: Tensor, tail: str, sums: bool = False,
+    keep: Optional[Tensor] = None, dropout: float = 0.0,
 ) -> Gradient:
     """Of z, from the gradient of h. `sums`: the bias's, too."""
     dh = dh.to(z.dtype)
     summed: Optional[Tensor] = None
     if z.is_cuda:
-        straight, turned, maxima, parts = triton_tails.gradient(dh.contiguous(), z, bias, inverse, TAILS.index(tail), sums)
+        straight, turned, maxima, parts = triton_tails.gradient(
+            dh.contiguous(), z, bias, keep, inverse, TAILS.index(tail), sums, _enlarged(dropout)
+        )
         summed = parts.sum(0) if sums else None
     else:
-        dz = _before(dh, _biased(z, bias), tail)
+        dz = _before(_dropped(dh, keep, _enlarged(dropout)), _biased(z, bias), tail)
         straight, maxima = codes(dz, inverse, "e4m3"), largest(dz)
         turned = straight.t().contiguous()
         summed = dz.sum(0, dtype=torch.float32) if sums else None
     return Gradient(Quantized(straight, scale), Quantized(turned, scale), maxima, summed)
 
 
-__all__ = ["BLOCK", "NORMED", "ROWS", "TAILS", "Gradient", "gradient", "output", "taken"]
+__all__ = ["BLOCK", "NORMED", "ROWS", "TAILS", "Gradient", "gradient", "kept", "output", "taken"]

@@ -24,7 +24,7 @@ def linear(
     x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, emulate: bool = False,
     scales: Scales = (None, None), settled: bool = False, stretch: int = 0, watch: Optional[Watch] = None,
     codes: Optional[WeightCodes] = None, columns: bool = False, takes_codes: bool = False, gives: Optional[Scale] = None,
-    tail: str = "",
+    tail: str = "", dropout: float = 0.0,
 ) -> Tensor:
     """x [..., k] times weight [n, k] turned, plus bias [n]: [..., n], in the type that F.linear gives, autocast or not.
 
@@ -35,8 +35,8 @@ def linear(
     takes its own. `settled`, `stretch`, `columns`: `Options`. `watch`: sums how far each GEMM is from BF16 there. `codes`:
     FP8 of the weight that is kept between steps; what it does not have is cast here. Of
     `loka/fp8-block+fast` the result is the whole block's, with BlockNorm(256) and hard swish behind the bias.
-    `gives`: it is codes by that scale of what comes behind `tail`, one of `handed.TAILS`, as `handed.output` lays them out, and x is
-    such codes where it `takes_codes`; in training alone, m a multiple of 16, BF16.
+    `gives`: it is codes by that scale of what comes behind `tail`, one of `handed.TAILS`, and a `dropout` of that share, as
+    `handed.output` lays them out, and x is such codes where it `takes_codes`; in training alone, m a multiple of 16, BF16.
 
     Raises ValueError for an unknown kernel, RuntimeError for mixed types and for operands that a kernel cannot take
     (`why_not` tells before)."""
@@ -52,7 +52,7 @@ def linear(
     if x.shape[-1] != weight.shape[1]:
         raise RuntimeError(f"x has {x.shape[-1]} features and weight takes {weight.shape[1]}")
     rows = x.reshape(-1, x.shape[-1])
-    options = Options(emulate, settled, stretch, columns, takes_codes, tail)
+    options = Options(emulate, settled, stretch, columns, takes_codes, tail, dropout)
     kept = _flat(_fitting(codes, x, weight))
     with torch.autocast(device, enabled=False):
         # Tensors by themselves: Dynamo does not look for them in tuples.

@@ -36,6 +36,8 @@ class Options(NamedTuple):
     """x is what `handed.output` made of it."""
     tail: str = ""
     """What follows it, of `handed.TAILS`, where it gives codes of what comes behind that."""
+    dropout: float = 0.0
+    """The share of what comes behind its tail that is dropped before it is given."""
 
 
 def weight_casts(kernels: Kernels, emulate: bool) -> Optional[Wanted]:
@@ -47,7 +49,7 @@ def weight_casts(kernels: Kernels, emulate: bool) -> Optional[Wanted]:
 class Saved(NamedTuple):
     """What a backward reads of its forward: x for wgrad and the weight for dgrad, each as it is, or its FP8 and the scale, which is
     half the memory; maxima of x, if its scale follows them; x and the weight, `watched`, where GEMMs are checked; a block's z, from before its norm,
-    or what a tail is of, z and its bias, and maxima of what it gives, where that is codes."""
+    or what a tail is of, z, its bias and what is kept of it, and maxima of what it gives, where that is codes."""
 
     for_wgrad: List[Tensor]
     for_dgrad: List[Tensor]
@@ -160,8 +162,9 @@ def forward(
     before = [] if z is None else [z]
     if gives is not None:
         z = _of(y, given.dtype)
-        before = [z] if bias is None else [z, bias]
-        y, given_maxima = handed.output(z, bias, gives, options.tail)
+        keep = handed.kept(z, options.dropout)
+        before = [part for part in (z, bias, keep) if part is not None]
+        y, given_maxima = handed.output(z, bias, gives, options.tail, keep, options.dropout)
     before = before if keep_x or keep_weight else []
     parts = _saved(operands, weight, keep_x, keep_weight, maxima, watched, before, given_maxima)
     return _of(y, given.dtype), parts
@@ -209,8 +212,11 @@ def backward(
         delayed.note(Scale(given_amax, given_amax, given_amax, given_amax), given_maxima[0])
     straight = turned = seen = db = None
     if in_codes:
-        bias, tail = z[1] if len(z) == 2 else None, options.tail or handed.NORMED
-        straight, turned, seen, db = handed.gradient(dy, z[0], bias, dy_scale, inverse, tail, need_bias)
+        keep = z[-1] if options.dropout else None
+        bias = z[1] if len(z) - (keep is not None) == 2 else None
+        straight, turned, seen, db = handed.gradient(
+            dy, z[0], bias, dy_scale, inverse, options.tail or handed.NORMED, need_bias, keep, options.dropout
+        )
     elif _is_static(by_dgrad) or _is_static(by_wgrad):
         wanted = (_is_static(by_dgrad), _is_static(by_wgrad))
         straight, turned, seen = by_known_scale(dy, dy_scale, inverse, *wanted, options.stretch)

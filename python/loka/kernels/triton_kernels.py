@@ -509,6 +509,15 @@ def biased(value, bias, col, cols, BIASED: tl.constexpr):
 
 
 @triton.jit
+def dropped(x, keep, at, inside, factor, DROPPED: tl.constexpr):
+    """What dropout leaves of BF16 x, in BF16, larger by that factor."""
+    if DROPPED:
+        stays = tl.load(keep + at, mask=inside, other=0).to(tl.float32)
+        x = (x.to(tl.float32) * stays * factor).to(tl.bfloat16)
+    return x
+
+
+@triton.jit
 def store_codes(value, by, out, turned, row, col, rows, cols):
     """A tile in BF16 by its scale, straight and turned; rows are whole multiples of what a GEMM reads at a time."""
     at = row.to(tl.int64)[:, None] * cols + col[None, :]
@@ -521,8 +530,8 @@ def store_codes(value, by, out, turned, row, col, rows, cols):
 
 @triton.jit
 def tail_output_kernel(
-    z, bias, inverse, both, partials, rows, cols, size,
-    TAIL: tl.constexpr, BIASED: tl.constexpr, EPS: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+    z, bias, keep, inverse, both, partials, rows, cols, size, factor,
+    TAIL: tl.constexpr, BIASED: tl.constexpr, DROPPED: tl.constexpr, EPS: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
     """A tile of what `handed.TAILS[TAIL]` makes of z + bias: codes [rows, cols] in `both` and behind these, at `size`, [cols,
     rows]; and the largest of the tile. A norm's blocks are the tile's columns."""
@@ -530,12 +539,13 @@ def tail_output_kernel(
     row = tl.program_id(0) // across * TILE_ROWS + tl.arange(0, TILE_ROWS)
     col = tl.program_id(0) % across * TILE_COLS + tl.arange(0, TILE_COLS)
     inside = (row < rows)[:, None] & (col < cols)[None, :]
-    value = tl.load(z + row.to(tl.int64)[:, None] * cols + col[None, :], mask=inside, other=0.0).to(tl.float32)
-    value = biased(value, bias, col, cols, BIASED)
+    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    value = biased(tl.load(z + at, mask=inside, other=0.0).to(tl.float32), bias, col, cols, BIASED)
     if TAIL == 0:
         value = value * block_norm_factor(value, TILE_COLS, EPS)
     # A bias makes something of the rows past the end, too.
     h = tl.where(inside, activated(value, TAIL), 0.0).to(tl.bfloat16)
+    h = dropped(h, keep, at, inside, factor, DROPPED)
     store_codes(h, tl.load(inverse), both, both + size, row, col, rows, cols)
     largest = tl.max(tl.max(magnitude(h), 1), 0)
     tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))
@@ -543,8 +553,8 @@ def tail_output_kernel(
 
 @triton.jit
 def tail_gradient_kernel(
-    dh, z, bias, inverse, straight, turned, partials, sums, rows, cols,
-    TAIL: tl.constexpr, BIASED: tl.constexpr, SUMS: tl.constexpr, EPS: tl.constexpr, TILE_ROWS: tl.constexpr,
+    dh, z, bias, keep, inverse, straight, turned, partials, sums, rows, cols, factor,
+    TAIL: tl.constexpr, BIASED: tl.constexpr, DROPPED: tl.constexpr, SUMS: tl.constexpr, EPS: tl.constexpr, TILE_ROWS: tl.constexpr,
     TILE_COLS: tl.constexpr,
 ):
     """A tile of the gradient of z from that of `tail_output_kernel`'s: its codes in both layouts, its largest, and with SUMS its
@@ -555,7 +565,7 @@ def tail_gradient_kernel(
     inside = (row < rows)[:, None] & (col < cols)[None, :]
     at = row.to(tl.int64)[:, None] * cols + col[None, :]
     value = biased(tl.load(z + at, mask=inside, other=0.0).to(tl.float32), bias, col, cols, BIASED)
-    g = tl.load(dh + at, mask=inside, other=0.0).to(tl.float32)
+    g = dropped(tl.load(dh + at, mask=inside, other=0.0), keep, at, inside, factor, DROPPED).to(tl.float32)
     if TAIL == 0:
         r = block_norm_factor(value, TILE_COLS, EPS)
         y = value * r

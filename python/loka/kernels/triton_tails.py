@@ -33,21 +33,22 @@ def _tile(tail: int, backward: int) -> Tuple[int, int, int]:
     return _TILES[tail][backward]
 
 
-def _output(z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: int, wrap: Wrap) -> Tuple[Tensor, Tensor]:
+def _output(z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: int, by: float, wrap: Wrap) -> Tuple[Tensor, Tensor]:
     down, across, warps = _tile(tail, 0)
     rows, cols = z.shape
     programs = int(triton.cdiv(rows, down) * triton.cdiv(cols, across))
     both = torch.empty((rows, 2 * cols), dtype=torch.float8_e4m3fn, device=z.device)
     partials = torch.empty(programs, dtype=torch.float32, device=z.device)
     wrap(triton_kernels.tail_output_kernel)[(programs,)](
-        z, z if bias is None else bias, inverse, both, partials, rows, cols, rows * cols,
-        TAIL=tail, BIASED=bias is not None, EPS=EPS, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
+        z, z if bias is None else bias, z if keep is None else keep, inverse, both, partials, rows, cols, rows * cols, by,
+        TAIL=tail, BIASED=bias is not None, DROPPED=keep is not None, EPS=EPS, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
     )  # fmt: skip
     return both, partials
 
 
 def _gradient(
-    dh: Tensor, z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: int, sums: bool, wrap: Wrap
+    dh: Tensor, z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: int, sums: bool, by: float,
+    wrap: Wrap,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     down, across, warps = _tile(tail, 1)
     (rows, cols), fp8 = z.shape, torch.float8_e4m3fn
@@ -58,42 +59,42 @@ def _gradient(
     partials = torch.empty(programs, dtype=torch.float32, device=z.device)
     summed = torch.empty((tiles if sums else 0, cols), dtype=torch.float32, device=z.device)
     wrap(triton_kernels.tail_gradient_kernel)[(programs,)](
-        dh, z, z if bias is None else bias, inverse, straight, turned, partials, summed, rows, cols,
-        TAIL=tail, BIASED=bias is not None, SUMS=sums, EPS=EPS, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
+        dh, z, z if bias is None else bias, z if keep is None else keep, inverse, straight, turned, partials, summed, rows, cols, by,
+        TAIL=tail, BIASED=bias is not None, DROPPED=keep is not None, SUMS=sums, EPS=EPS, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
     )  # fmt: skip
     return straight, turned, partials, summed
 
 
 @triton_op("loka::tail_output", mutates_args=())
-def _output_op(z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: int) -> Tuple[Tensor, Tensor]:
-    return _output(z, bias, inverse, tail, wrap_triton)
+def _output_op(z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: int, by: float) -> Tuple[Tensor, Tensor]:
+    return _output(z, bias, keep, inverse, tail, by, wrap_triton)
 
 
 @triton_op("loka::tail_gradient", mutates_args=())
 def _gradient_op(
-    dh: Tensor, z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: int, sums: bool
+    dh: Tensor, z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: int, sums: bool, by: float
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _gradient(dh, z, bias, inverse, tail, sums, wrap_triton)
+    return _gradient(dh, z, bias, keep, inverse, tail, sums, by, wrap_triton)
 
 
-def output(z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: int) -> Tuple[Tensor, Tensor]:
+def output(z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: int, by: float) -> Tuple[Tensor, Tensor]:
     """(codes of what comes behind z + bias, [rows, cols] and behind these [cols, rows], as FP8 [rows, 2 cols]; the largest of each
-    tile) of contiguous BF16 z [rows, cols], by a scale that is known beforehand. `tail`: its place in `handed.TAILS`."""
+    tile) of contiguous BF16 z [rows, cols], by a scale that is known beforehand. `tail`: its place in `handed.TAILS`; `keep`: what dropout leaves, times `by`."""
     if torch.compiler.is_compiling():
-        return _output_op(z, bias, inverse, tail)
+        return _output_op(z, bias, keep, inverse, tail, by)
     with on(z.device):
-        return _output(z, bias, inverse, tail, _plain)
+        return _output(z, bias, keep, inverse, tail, by, _plain)
 
 
 def gradient(
-    dh: Tensor, z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: int, sums: bool
+    dh: Tensor, z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: int, sums: bool, by: float
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     """(codes [rows, cols], turned [cols, rows], the largest of each tile, with `sums` those over the rows of each tile) of the
     gradient of z, from that of what comes behind it; all contiguous."""
     if torch.compiler.is_compiling():
-        return _gradient_op(dh, z, bias, inverse, tail, sums)
+        return _gradient_op(dh, z, bias, keep, inverse, tail, sums, by)
     with on(z.device):
-        return _gradient(dh, z, bias, inverse, tail, sums, _plain)
+        return _gradient(dh, z, bias, keep, inverse, tail, sums, by, _plain)
 
 
 __all__ = ["gradient", "output"]

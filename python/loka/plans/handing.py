@@ -23,7 +23,7 @@ DELAYED = frozenset(kernel for kernel in KERNELS if follows(kernel))
 """Their scales are known beforehand, and follow what they are of."""
 
 Links = Mapping[int, int]
-"""Place of a linear in its nn.Sequential -> place of the linear that it gives codes to."""
+"""Place of a linear in its nn.Sequential, those within it taken apart -> place of the linear that it gives codes to."""
 
 _ACTIVATIONS = {nn.ReLU: "relu", nn.SiLU: "swish", nn.Hardswish: "hard_swish"}
 
@@ -39,19 +39,19 @@ class HandingSequential(nn.Sequential):
         # A tracer's stand-in for a tensor has no rows to ask for.
         if not (links and self.training and isinstance(input, torch.Tensor) and torch.is_grad_enabled()):
             return super().forward(input)  # type: ignore[no-untyped-call]
-        modules: List[Any] = list(self)
+        modules: List[Any] = _flat(self)
         at, takes = 0, False
         while at < len(modules):
-            module, tail, to = modules[at], "", links.get(at, 0)
+            module, tail, dropout, to = modules[at], "", 0.0, links.get(at, 0)
             if to and to < len(modules) and why_apart(modules[at : to + 1]) == "" and _fits(module, modules[to], input):
-                tail = tail_of(modules[at + 1 : to])
+                tail, dropout = tail_of(modules[at + 1 : to])
             if not (takes or tail):
                 input = module(input)
                 at += 1
                 continue
             gives = modules[to]._loka_scales[0] if tail else None
             # Not as a call: none of the two has a hook.
-            input = module._loka_product(input, module.bias, module._loka_kernels, takes, gives, tail)
+            input = module._loka_product(input, module.bias, module._loka_kernels, takes, gives, tail, dropout)
             takes, at = bool(tail), to if tail else at + 1
         return input
 
@@ -75,12 +75,30 @@ def _blank(base: Type[nn.Sequential]) -> HandingSequential:
     return cls.__new__(cls)
 
 
-def tail_of(modules: Sequence[nn.Module]) -> str:
-    """Which of `handed.TAILS` these modules are, in training; nothing where they are none."""
-    kinds = [kind for kind in map(_kind, modules) if kind]
+def tail_of(modules: Sequence[nn.Module]) -> Tuple[str, float]:
+    """(which of `handed.TAILS` these modules are in training, what share a dropout behind it drops); ("", 0) where they are none."""
+    kinds, dropout = [], 0.0
+    for module in modules:
+        share = _dropped(module)
+        if share is None:
+            kind = _kind(module)
+            # Behind a dropout nothing follows.
+            kinds += [kind if not dropout else "other"] if kind else []
+        elif share:
+            kinds += ["other"] if dropout or not kinds else []
+            dropout = share
     if kinds == ["block_norm", "hard_swish"]:
-        return NORMED
-    return kinds[0] if len(kinds) == 1 and kinds[0] not in ("block_norm", "other") else ""
+        return NORMED, dropout
+    return (kinds[0], dropout) if len(kinds) == 1 and kinds[0] not in ("block_norm", "other") else ("", 0.0)
+
+
+def _dropped(module: nn.Module) -> Optional[float]:
+    """The share that a dropout drops in training, which may be nothing; None for what is no dropout."""
+    if type(module) is not nn.Dropout or "forward" in module.__dict__:
+        return None
+    share = float(module.p) if module.training else 0.0
+    # All of it: there is no factor for what is left.
+    return share if share < 1.0 else None
 
 
 def _kind(module: nn.Module) -> str:
@@ -89,7 +107,7 @@ def _kind(module: nn.Module) -> str:
         return "other"
     # Of the very class: a subclass may do anything.
     cls = type(module)
-    if cls is nn.Identity or (cls is nn.Dropout and getattr(module, "p") == 0):
+    if cls is nn.Identity:
         return ""
     if cls is nn.GELU:
         return "gelu_tanh" if getattr(module, "approximate") == "tanh" else "gelu"
@@ -131,13 +149,12 @@ def why_apart(modules: Sequence[nn.Module]) -> str:
     here, there = kernels_of(linear), kernels_of(reader)
     if here is None or there is None or not may_link(here, there):
         return "a GEMM of theirs runs by another kernel now"
-    if not tail_of(modules[1:-1]):
+    if not tail_of(modules[1:-1])[0]:
         return "what is in between was changed"
     for module in modules:
-        if (
-            module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks
-        ):  # fmt: skip
-            return f"a hook on a {type(module).__name__} reads what is in between"
+        if _is_seen(module):
+            kind = getattr(type(module), "_loka_base", type(module)).__name__
+            return f"a {kind} among them has hooks, or is compiled by itself"
     if (
         of_all._global_forward_pre_hooks or of_all._global_forward_hooks
         or of_all._global_backward_hooks or of_all._global_backward_pre_hooks
@@ -159,32 +176,44 @@ def links_of(model: nn.Module, planned: Mapping[str, Optional[Kernels]]) -> Dict
     for name, parent in unwrapped(model).named_modules():
         if not _is_plain(parent):
             continue
-        modules = _parts(parent)
+        modules = _flat(parent)
         at = [place for place, module in enumerate(modules) if id(module) in sites]
         links: Dict[int, int] = {}
         for place, to in zip(at, at[1:]):
             here, there = kernels.get(id(modules[place])), kernels.get(id(modules[to]))
-            if here and there and may_link(here, there) and tail_of(modules[place + 1 : to]):
+            if here and there and may_link(here, there) and tail_of(modules[place + 1 : to])[0]:
                 links[place] = to
         if links:
             found[name] = links
     return found
 
 
-def _parts(module: nn.Module) -> List[nn.Module]:
-    """In order, one that stands there twice too."""
-    return [part for part in module._modules.values() if part is not None]
+def _flat(sequence: nn.Module) -> List[nn.Module]:
+    """What runs in it, in order, one that stands there twice too; of an nn.Sequential within it, what runs in that."""
+    modules: List[nn.Module] = []
+    for part in sequence._modules.values():
+        if part is not None:
+            modules += _flat(part) if _is_plain(part) and not _is_seen(part) else [part]
+    return modules
 
 
 def _is_plain(module: nn.Module) -> bool:
-    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward and "forward" not in module.__dict__
+    if not isinstance(module, nn.Sequential) or "forward" in module.__dict__:
+        return False
+    return type(module).forward in (nn.Sequential.forward, HandingSequential.forward)
+
+
+def _is_seen(module: nn.Module) -> bool:
+    """Whether a call of it is more than its forward."""
+    hooks = module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks
+    return bool(hooks) or module._compiled_call_impl is not None
 
 
 def readers(model: nn.Module, links: Mapping[str, Links]) -> Dict[str, str]:
     """Site that gives codes -> site that gets them."""
     sites, found = {id(module): site for site, module in linears(model)}, {}
     for name, of_one in links.items():
-        modules = _parts(unwrapped(model).get_submodule(name))
+        modules = _flat(unwrapped(model).get_submodule(name))
         found.update({sites[id(modules[place])]: sites[id(modules[to])] for place, to in of_one.items()})
     return found
 
@@ -211,7 +240,7 @@ def held_apart(model: nn.Module) -> Dict[str, str]:
     sites, reasons = {id(module): site for site, module in linears(model)}, {}
     for module in unwrapped(model).modules():
         links = module.__dict__.get("_loka_links", {})
-        modules = _parts(module)
+        modules = _flat(module)
         for place, to in links.items():
             reason = why_apart(modules[place : to + 1]) if to < len(modules) else "the modules behind it are gone"
             if reason and id(modules[place]) in sites:
