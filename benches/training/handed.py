@@ -5,10 +5,10 @@
     python benches/training/handed.py --model tiny --cpu --turns 1                  # emulated: times mean nothing
 
 `5.6G`, `2.1G`, `tiny`: public Wukong with the Mods, the interaction stack alone, on random embeddings. `relu`, `silu`, `gelu`: an MLP as
-most are written, with biases and without a norm, 2,048-4,096-4,096-2,048-1,024, batch 8,192. FP32 parameters under BF16 autocast,
+most are written, with biases and without a norm, 2,048-4,096-4,096-2,048-1,024, batch 32,768. FP32 parameters under BF16 autocast,
 torch.compile, mean loss, Adam (fused). The plan is all linears but the head's by `cublaslt/fp8-delayed`, wgrad promoted. First,
 gradients of three blocks in the third step against BF16's and against the blocks apart. Then milliseconds a step, launched, in turns in
-one process; with --profile GPU time by kernel.
+one process, whole and without the optimizer, and memory; with --profile GPU time by kernel.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import types
-from typing import Dict, List, Type
+from typing import Callable, Dict, List, Type
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(pathlib.Path(__file__).resolve().parent)]
@@ -40,7 +40,7 @@ ARMS = ("bf16", "apart", "handed")
 STEPS_A_TURN = 10
 ACTIVATIONS = {"relu": nn.ReLU, "silu": nn.SiLU, "gelu": nn.GELU}
 WIDTHS = (2048, 4096, 4096, 2048, 1024)
-MLP_BATCH = 8192
+MLP_BATCH = 32_768
 
 
 def planned(model: nn.Module, arm: str, emulate: bool, head: str = "top") -> int:
@@ -77,13 +77,15 @@ class Arm:
         self.readers = planned(self.model, name, device == "cpu")
         self.run = torch.compile(self.model)
         self.optimizer = torch.optim.Adam(self.model.parameters(), 1e-4, fused=True)
-        self.device, self.losses, self.ms, self.host_ms = device, [], [], []
+        self.device, self.losses, self.ms, self.host_ms, self.dense_ms = device, [], [], [], []
+        self.megabytes = 0
 
-    def step(self, x: Tensor, y: Tensor) -> None:
+    def step(self, x: Tensor, y: Tensor, trains: bool = True) -> None:
         with torch.autocast(self.device, dtype=torch.bfloat16):
             loss = nn.functional.binary_cross_entropy_with_logits(self.run(x).float(), y)
         loss.backward()
-        self.optimizer.step()
+        if trains:
+            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         x.grad = None
         self.losses.append(loss.detach())
@@ -98,6 +100,11 @@ class Arm:
         self.host_ms.append((time.perf_counter() - begin) * 1e3 / STEPS_A_TURN)
         wait(self.device)
         self.ms.append((time.perf_counter() - begin) * 1e3 / STEPS_A_TURN)
+        begin = time.perf_counter()
+        for at in range(STEPS_A_TURN):
+            self.step(inputs[at % len(inputs)], y, trains=False)
+        wait(self.device)
+        self.dense_ms.append((time.perf_counter() - begin) * 1e3 / STEPS_A_TURN)
 
 
 class Mlp(nn.Module):
@@ -126,6 +133,16 @@ def drawn(kind: str, device: str) -> Tensor:
     shape = PUBLIC_SHAPES.get(kind)
     sizes = (MLP_BATCH, WIDTHS[0]) if shape is None else (shape.batch, shape.tokens, shape.dim)
     return torch.randn(*sizes, device=device, requires_grad=True)
+
+
+def most_of(run: Callable[[], None], device: str) -> int:
+    """Megabytes that a call takes at most beside what is there."""
+    if device != "cuda":
+        return 0
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    return (torch.cuda.max_memory_allocated() - before) // 2**20
 
 
 def wait(device: str) -> None:
@@ -199,16 +216,19 @@ def main() -> None:
         for at in range(6):
             arm.step(inputs[at % 2], y)
         wait(device)
+        arm.megabytes = most_of(lambda: arm.step(inputs[0], y), device)
         print(f"{name}: {time.perf_counter() - begin:.1f} s for the first six steps", flush=True)
     for turn in range(options.turns):
         for arm in list(arms.values())[:: 1 if turn % 2 == 0 else -1]:
             arm.turn(inputs, y)
-    base = statistics.median(arms["bf16"].ms)
+    base, dense_base = statistics.median(arms["bf16"].ms), statistics.median(arms["bf16"].dense_ms)
     for name, arm in arms.items():
         times = " ".join(f"{ms:.2f}" for ms in arm.ms)
-        middle, loss = statistics.median(arm.ms), float(torch.stack(arm.losses[-STEPS_A_TURN:]).mean())
-        print(f"{name:6}  {middle:.2f} ms a step ({times}), {base / middle:.3f}x; host {statistics.median(arm.host_ms):.1f}; loss {loss:.5f}")
-    for name in ("apart", "handed") if options.profile and not options.cpu else ():
+        middle, dense = statistics.median(arm.ms), statistics.median(arm.dense_ms)
+        loss = float(torch.stack(arm.losses[-STEPS_A_TURN:]).mean())
+        print(f"{name:6}  {middle:.2f} ms a step ({times}), {base / middle:.3f}x; without the optimizer {dense:.2f}, {dense_base / dense:.3f}x; "
+              f"host {statistics.median(arm.host_ms):.1f}; loss {loss:.5f}; {arm.megabytes} MB at most in a step")  # fmt: skip
+    for name in ARMS if options.profile and not options.cpu else ():
         print(f"== {name}")
         profile(arms[name], inputs, y)
 

@@ -101,15 +101,15 @@ class Handed(unittest.TestCase):
 
     def gives(self, model, rows=64):
         """Sites that give codes in a forward, as the model stands, and those that get them are as many."""
-        model, found, taken = copy.deepcopy(model), [], 0
+        model, found, taken, self.joined = copy.deepcopy(model), [], 0, []
         sites = {id(module.weight): name for name, module in model.named_modules() if isinstance(module, LokaLinear)}
         run = routing.linear
 
         def seen(x, weight, *options):
             nonlocal taken
             takes_codes, gives, tail, _ = options[-4:]
-            found.extend([sites[id(weight)]] if tail else [])
-            self.assertEqual(bool(tail), gives is not None)
+            found.extend([sites[id(weight)]] if gives is not None else [])
+            self.joined.extend([sites[id(weight)]] if tail and gives is None else [])
             taken += takes_codes
             return run(x, weight, *options)
 
@@ -191,7 +191,8 @@ class Training(Handed):
         eager, compiled = self.train(self.applied()), self.train(self.applied(), wrap=wrap)
         for (_, one), (_, other) in zip(eager, compiled):
             for mine, its in zip(one, other):
-                self.assertLess(float((mine - its).norm() / mine.norm()), 1e-3)
+                # The compiler runs the last block and what follows it as one, too, and rounds nothing in between.
+                self.assertLess(float((mine - its).norm() / mine.norm()), 0.06)
 
     def test_inductor_compiles_it(self):
         """Handed on and apart. Without checks, too, whose first step is compiled like the others."""
@@ -218,7 +219,8 @@ class Training(Handed):
         for wrap in (None, lambda model: torch.compile(model, backend="aot_eager")):
             for (_, one), (_, other) in zip(plain, self.train(saves(), wrap=wrap)):
                 for mine, its in zip(one, other):
-                    self.assertLess(float((mine - its).norm() / mine.norm()), 1e-3)
+                    # The compiler runs the last block and what follows it as one, too, and rounds nothing in between.
+                    self.assertLess(float((mine - its).norm() / mine.norm()), 0.06 if wrap else 1e-3)
 
     def test_bf16_parameters(self):
         model = self.applied(modded().bfloat16())
@@ -417,7 +419,7 @@ class Plain(nn.Module):
 
 
 class Activations(Handed):
-    def plain(self, model, together=True):
+    def plain(self, model, together=True, kernels=(DELAYED, DELAYED, DELAYED)):
         def change(plan):
             first = plan["sites"][0]
             plan["sites"] = []
@@ -425,8 +427,8 @@ class Activations(Handed):
                 if isinstance(module, nn.Linear):
                     made = copy.deepcopy(first)
                     made.update(site=site, k=module.in_features, n=module.out_features)
-                    for gemm in ("fprop", "dgrad", "wgrad"):
-                        made[gemm]["kernel"] = BF16 if site == "head" else DELAYED
+                    for gemm, kernel in zip(("fprop", "dgrad", "wgrad"), kernels):
+                        made[gemm]["kernel"] = BF16 if site == "head" else kernel
                     plan["sites"].append(made)
 
         loka.apply(model, ranker.forged(self.folder, change), emulate=True, on_slow_host="warn")
@@ -437,10 +439,14 @@ class Activations(Handed):
     def linears(self, model):
         return [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and name != "head"]
 
-    def same(self, make):
+    def same(self, make, kernels=(DELAYED, DELAYED, DELAYED)):
         """It trains as it does apart, from the second step on, when scales are known."""
-        model = self.plain(make())
-        together, apart = self.train(model), self.train(self.plain(make(), together=False))
+        models = self.plain(make(), True, kernels), self.plain(make(), False, kernels)
+        found = []
+        for model in models:
+            torch.manual_seed(3)
+            found.append(self.train(model))
+        (together, apart), model = found, models[0]
         for (loss, ours), (other, theirs) in zip(together, apart):
             self.assertAlmostEqual(loss, other, delta=1e-3)
             for one, two in zip(ours, theirs):
@@ -466,10 +472,29 @@ class Activations(Handed):
             def forward(self, input):
                 return 2 * super().forward(input)
 
-        for between in ([lambda: nn.Dropout(1.0)], [nn.Dropout, nn.Dropout], [lambda: nn.LayerNorm([])], [nn.Tanh], [nn.ReLU, nn.ReLU], [Doubled]):
-            model = Plain(nn.Identity if between[0] in (nn.Tanh, Doubled) else nn.ReLU, between)
-            self.plain(model)
-            self.assertFalse(any("_loka_links" in vars(module) for module in model.modules()))
+        for activation, between, joined in (
+            (nn.ReLU, [lambda: nn.Dropout(0.5)] * 2, 3), (nn.ReLU, [nn.ReLU], 3),
+            (nn.Identity, [nn.Tanh], 0), (nn.Identity, [Doubled], 0), (nn.Identity, [lambda: nn.Dropout(0.5), nn.ReLU], 0),
+        ):  # fmt: skip
+            model = self.same(lambda: Plain(activation, between))
+            self.assertEqual((self.gives(model), len(self.joined)), ([], joined))
+
+    def test_a_linear_and_what_follows_it(self):
+        """Where nobody reads codes of it, its gradient is made of that of what comes behind."""
+        kernels = (BF16, DELAYED, DELAYED)
+        for activation in (nn.ReLU, nn.SiLU, nn.GELU):
+            make = lambda: Plain(activation, [lambda: nn.Dropout(0.5)])
+            model = self.same(make, kernels)
+            self.assertEqual((self.gives(model), self.joined), ([], self.linears(model)))
+            apart = copy.deepcopy(model).eval()
+            vars(apart.mlp).pop("_loka_links")
+            with torch.autocast("cpu", torch.bfloat16):
+                self.assertTrue(torch.equal(model.eval()(batch()), apart(batch())))
+            wrap = lambda model: torch.compile(model, fullgraph=True)
+            losses = [loss for loss, _ in self.train(self.plain(make(), kernels=kernels), 4, wrap=wrap)]
+            self.assertTrue(all(0.5 < loss < 0.9 for loss in losses), losses)
+        mixed = self.same(lambda: Plain(nn.ReLU), (BF16, DELAYED, BF16))
+        self.assertFalse(any("_loka_links" in vars(module) for module in mixed.modules()))
 
     def test_a_dropout(self):
         """It drops what nn.Dropout would, and no other gradient passes."""
@@ -543,7 +568,7 @@ class Activations(Handed):
         model.mlp[1] = nn.Tanh()
         self.assertEqual(self.gives(model), [second])
         note = next(row.note for row in loka.resolved(model).rows if row.site == first)
-        self.assertIn("not now: what is in between was changed", note)
+        self.assertIn("not now: what follows it was changed", note)
         self.train(model)
         model.mlp[1] = nn.SiLU()
         self.assertEqual(self.gives(model), [first, second])

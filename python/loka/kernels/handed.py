@@ -55,6 +55,11 @@ def output(
     return found
 
 
+def joined(z: Tensor, bias: Optional[Tensor], tail: str, keep: Optional[Tensor], dropout: float) -> Tensor:
+    """What comes behind z [rows, cols], in its type."""
+    return _dropped(_after(_biased(z, bias), tail), keep, _enlarged(dropout))
+
+
 def _enlarged(dropout: float) -> float:
     """What is left is multiplied by."""
     return 1.0 / (1.0 - dropout)
@@ -140,4 +145,4 @@ def gradient(
     return Gradient(Quantized(straight, scale), Quantized(turned, scale), maxima, summed)
 
 
-__all__ = ["BLOCK", "NORMED", "ROWS", "TAILS", "Gradient", "gradient", "kept", "output", "taken"]
+__all__ = ["BLOCK", "NORMED", "ROWS", "TAILS", "Gradient", "gradient", "joined", "kept", "output", "taken"]

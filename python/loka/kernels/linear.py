@@ -35,8 +35,8 @@ def linear(
     takes its own. `settled`, `stretch`, `columns`: `Options`. `watch`: sums how far each GEMM is from BF16 there. `codes`:
     FP8 of the weight that is kept between steps; what it does not have is cast here. Of
     `loka/fp8-block+fast` the result is the whole block's, with BlockNorm(256) and hard swish behind the bias.
-    `gives`: it is codes by that scale of what comes behind `tail`, one of `handed.TAILS`, and a `dropout` of that share, as
-    `handed.output` lays them out, and x is such codes where it `takes_codes`; in training alone, m a multiple of 16, BF16.
+    `tail`, `dropout`: the result is what comes behind one of `handed.TAILS` and a dropout of that share; `gives`: in codes by that
+    scale, as `handed.output` lays them out, and x is such codes where it `takes_codes`. All in training alone, m a multiple of 16, BF16.
 
     Raises ValueError for an unknown kernel, RuntimeError for mixed types and for operands that a kernel cannot take
     (`why_not` tells before)."""
@@ -66,7 +66,7 @@ def linear(
         apart = None
         if torch.is_grad_enabled() and wanted:
             # The first step of a model whose scales follow what they see is such a one.
-            in_parts = codes is not None or is_block or takes_codes or gives is not None
+            in_parts = codes is not None or is_block or takes_codes or tail != ""
             if watch is not None and torch.compiler.is_compiling() and not in_parts:
                 y, apart = checked(rows, weight, kernels, options, known, sums), bias
             else:
@@ -141,7 +141,7 @@ class _Linear(torch.autograd.Function):
         x_known = Scale.known(x_scale, x_inverse, x_amax, x_saturated)
         kept = _codes(straight, straight_scale, turned, turned_scale)
         is_watched = any(sums is not None for sums in (fprop_sums, dgrad_sums, wgrad_sums))
-        inside = bias if kernels[0] == blocks.KERNEL or gives_inverse is not None else None
+        inside = bias if kernels[0] == blocks.KERNEL or options.tail else None
         keep_x = need_weight or (inside is not None and need_bias)
         y, parts = forward(
             x, weight, inside, kernels, options, keep_x, need_x, x_known, fprop_sums, kept, is_watched, gives_inverse

@@ -35,7 +35,7 @@ class Options(NamedTuple):
     takes_codes: bool = False
     """x is what `handed.output` made of it."""
     tail: str = ""
-    """What follows it, of `handed.TAILS`, where it gives codes of what comes behind that."""
+    """What follows it, of `handed.TAILS`, where the two run as one."""
     dropout: float = 0.0
     """The share of what comes behind its tail that is dropped before it is given."""
 
@@ -133,7 +133,7 @@ def forward(
     gives: Optional[Tensor] = None,
 ) -> Tuple[Tensor, Saved]:
     """(y [m, n] in x's type, what the backward reads) of x [m, k], weight [n, k] and bias [n], which is of a block alone, whose
-    output y then is, or of a tail: `gives` is the inverse of a scale by which y is codes of what comes behind that."""
+    output y then is, or of a tail: then y is what comes behind that, with `gives` in codes by a scale of that inverse."""
     fprop = kernels[0]
     if x.size(0) == 0:
         return x.new_empty(0, weight.size(0)), Saved([], [], [], [], [], [])
@@ -165,6 +165,13 @@ def forward(
         keep = handed.kept(z, options.dropout)
         before = [part for part in (z, bias, keep) if part is not None]
         y, given_maxima = handed.output(z, bias, gives, options.tail, keep, options.dropout)
+    elif options.tail:
+        z = _of(y, given.dtype)
+        keep = handed.kept(z, options.dropout)
+        y = handed.joined(z, bias, options.tail, keep, options.dropout)
+        # What a ReLU lets through says where it did; the next linear has it too.
+        of_tail = (y, None) if options.tail == "relu" else (z, bias)
+        before = [part for part in (*of_tail, keep) if part is not None]
     before = before if keep_x or keep_weight else []
     parts = _saved(operands, weight, keep_x, keep_weight, maxima, watched, before, given_maxima)
     return _of(y, given.dtype), parts

@@ -138,9 +138,10 @@ def apply(
     made = blocks.planned(model, loaded, entries)
     entries, links = made.entries, {}
     if loaded.runtime != "inference":
-        links = handing.links_of(model, {site: entry.kernels for site, entry in entries.items()})
-    for site, reader in handing.readers(model, links).items():
-        entries[site] = blocks.said(entries[site], f"in training '{one_line(reader)}' gets codes of what follows")
+        planned = {site: entry.kernels for site, entry in entries.items()}
+        links = handing.links_of(model, planned)
+        for site, reader in handing.readers(model, links, planned).items():
+            entries[site] = blocks.said(entries[site], f"in training '{one_line(reader)}' gets codes of what follows")
     work = works_of(site for site in loaded.sites if site.site in entries or site.site in found.read)
     _put(model, Applied(
         loaded.name, loaded.digest, emulate, unavailable, entries, problems, _shapes(named), owner, work=work, read=found.read,

@@ -1,6 +1,7 @@
-"""Takes the nn.Sequentials of a model in which a linear, what follows it and another linear stand in a row, both by scales that
-are known beforehand; makes each one that in training has the first linear give the second FP8 codes. Then bias, BlockNorm,
-activation and both casts are one pass over z forward and one backward. And back.
+"""Takes the nn.Sequentials of a model in which an activation follows a linear whose backward goes by scales that are known
+beforehand; makes each one that in training runs the two as one: then the backward of bias, BlockNorm, activation, dropout and
+the casts of dgrad and wgrad are one pass. Where the next linear, right behind them, goes by such scales too, it gets FP8 codes,
+and their forward and its casts are one pass as well. And back.
 
 Nobody but the nn.Sequential sees what lies between its modules while it runs them, whoever calls it and however; where a
 model's own forward calls one by one, or slices, they run for themselves. So they do while one of them has a hook, in steps
@@ -14,7 +15,7 @@ from torch import nn
 from torch.nn.modules import module as of_all
 
 from ..kernels import BLOCK as KERNEL
-from ..kernels import HANDED_ROWS, KERNELS, NORMED
+from ..kernels import HANDED_ROWS, KERNELS, NORMED, Scale
 from ..mods.norm import BLOCK, EPS
 from ..names import clean, linears, unwrapped
 from .linear import Kernels, LokaLinear, follows, kernels_of
@@ -23,13 +24,13 @@ DELAYED = frozenset(kernel for kernel in KERNELS if follows(kernel))
 """Their scales are known beforehand, and follow what they are of."""
 
 Links = Mapping[int, int]
-"""Place of a linear in its nn.Sequential, those within it taken apart -> place of the linear that it gives codes to."""
+"""Place of a linear in its nn.Sequential, those within it taken apart -> the place behind its activation."""
 
 _ACTIVATIONS = {nn.ReLU: "relu", nn.SiLU: "swish", nn.Hardswish: "hard_swish"}
 
 
 class HandingSequential(nn.Sequential):
-    """An nn.Sequential whose linears give each other codes in training where they can."""
+    """An nn.Sequential that in training runs linears and what follows them as one where it can."""
 
     _loka_links: Links = {}
     _loka_base: Type[nn.Sequential] = nn.Sequential
@@ -42,17 +43,15 @@ class HandingSequential(nn.Sequential):
         modules: List[Any] = _flat(self)
         at, takes = 0, False
         while at < len(modules):
-            module, tail, dropout, to = modules[at], "", 0.0, links.get(at, 0)
-            if to and to < len(modules) and why_apart(modules[at : to + 1]) == "" and _fits(module, modules[to], input):
-                tail, dropout = tail_of(modules[at + 1 : to])
+            module, to = modules[at], links.get(at, 0)
+            tail, dropout, gives = ("", 0.0, None) if not to else _now(modules[at:to], modules[to : to + 1], input)
             if not (takes or tail):
                 input = module(input)
                 at += 1
                 continue
-            gives = modules[to]._loka_scales[0] if tail else None
-            # Not as a call: none of the two has a hook.
+            # Not as a call: it has no hook.
             input = module._loka_product(input, module.bias, module._loka_kernels, takes, gives, tail, dropout)
-            takes, at = bool(tail), to if tail else at + 1
+            takes, at = gives is not None, to if tail else at + 1
         return input
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -121,22 +120,36 @@ def _kind(module: nn.Module) -> str:
     return "other"
 
 
-def _fits(linear: LokaLinear, reader: LokaLinear, input: torch.Tensor) -> bool:
-    """Whether it may give codes in this call, of what no hook sees."""
+def _now(modules: Sequence[nn.Module], behind: Sequence[nn.Module], input: torch.Tensor) -> Tuple[str, float, Optional[Scale]]:
+    """(tail, dropout, scale of the codes that it gives what is `behind`, if any) with which a linear runs in this call, the modules
+    of its tail and itself as one; no tail where each runs for itself."""
+    linear: Any = modules[0]
+    apart: Tuple[str, float, Optional[Scale]] = ("", 0.0, None)
+    if why_apart(modules) or not (_fits(linear, input) and _is_settled(linear)):
+        return apart
+    tail, dropout = tail_of(modules[1:])
+    if behind and not why_not_given(linear, behind[0]) and _is_settled(behind[0]):
+        reader: Any = behind[0]
+        scale: Optional[Scale] = reader._loka_scales[0]
+        if scale is not None and scale.scale.device == input.device:
+            return tail, dropout, scale
+    # In a loop of plain calls a norm by plain operations is slower than the module's own kernel.
+    is_worth = tail != NORMED or torch.compiler.is_compiling()
+    return (tail, dropout, None) if is_worth else apart
+
+
+def _fits(linear: nn.Linear, input: torch.Tensor) -> bool:
+    """Whether GEMMs of this call read codes of BF16 turned."""
     rows, device = 1, input.device.type
     for size in input.shape[:-1]:
         rows *= size
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else linear.weight.dtype
-    if rows == 0 or rows % HANDED_ROWS or dtype != torch.bfloat16:
-        return False
-    if not (_is_settled(linear) and _is_settled(reader)):
-        return False
-    scale = reader._loka_scales[0]
-    return scale is not None and scale.scale.device == input.device
+    return rows > 0 and rows % HANDED_ROWS == 0 and dtype == torch.bfloat16
 
 
-def _is_settled(linear: LokaLinear) -> bool:
+def _is_settled(module: nn.Module) -> bool:
     """Whether it trains, all its scales are known, and nobody looks at what it reads in this step."""
+    linear: Any = module
     if not (linear.training and linear._loka_options.settled and linear.weight.requires_grad):
         return False
     tap, watch = linear._loka_tap, linear._loka_watch
@@ -144,28 +157,42 @@ def _is_settled(linear: LokaLinear) -> bool:
 
 
 def why_apart(modules: Sequence[nn.Module]) -> str:
-    """Why a linear gives the last of these modules no codes, whatever the step; nothing where it does."""
-    linear, reader = modules[0], modules[-1]
-    here, there = kernels_of(linear), kernels_of(reader)
-    if here is None or there is None or not may_link(here, there):
-        return "a GEMM of theirs runs by another kernel now"
-    if not tail_of(modules[1:-1])[0]:
-        return "what is in between was changed"
+    """Why a linear and the modules of its tail each run for themselves, whatever the step; nothing where they run as one."""
+    kernels = kernels_of(modules[0])
+    if kernels is None or not _may_join(kernels):
+        return "its backward runs by another kernel now"
+    if not tail_of(modules[1:])[0]:
+        return "what follows it was changed"
     for module in modules:
         if _is_seen(module):
-            kind = getattr(type(module), "_loka_base", type(module)).__name__
-            return f"a {kind} among them has hooks, or is compiled by itself"
+            return _hooked(module)
     if (
         of_all._global_forward_pre_hooks or of_all._global_forward_hooks
         or of_all._global_backward_hooks or of_all._global_backward_pre_hooks
     ):  # fmt: skip
-        return "hooks of all modules read what is in between"
+        return "hooks of all modules see what is in between"
     return ""
 
 
-def may_link(here: Sequence[str], there: Sequence[str]) -> bool:
-    """Whether a linear of the first three kernels may give codes to one of the others."""
-    return here[0] != KERNEL and {here[1], here[2], there[0], there[2]} <= DELAYED
+def why_not_given(linear: nn.Module, reader: nn.Module) -> str:
+    """Why a linear that runs as one with its tail gives the module behind it no codes, whatever the step."""
+    here, there = kernels_of(linear), kernels_of(reader)
+    if here is None or there is None or not _may_give(here, there):
+        return "who reads them runs by another kernel now"
+    return _hooked(reader) if _is_seen(reader) else ""
+
+
+def _hooked(module: nn.Module) -> str:
+    kind = getattr(type(module), "_loka_base", type(module)).__name__
+    return f"a {kind} among them has hooks, or is compiled by itself"
+
+
+def _may_join(kernels: Sequence[str]) -> bool:
+    return kernels[0] != KERNEL and {kernels[1], kernels[2]} <= DELAYED
+
+
+def _may_give(here: Sequence[str], there: Sequence[str]) -> bool:
+    return _may_join(here) and {there[0], there[2]} <= DELAYED
 
 
 def links_of(model: nn.Module, planned: Mapping[str, Optional[Kernels]]) -> Dict[str, Dict[int, int]]:
@@ -176,15 +203,29 @@ def links_of(model: nn.Module, planned: Mapping[str, Optional[Kernels]]) -> Dict
     for name, parent in unwrapped(model).named_modules():
         if not _is_plain(parent):
             continue
-        modules = _flat(parent)
-        at = [place for place, module in enumerate(modules) if id(module) in sites]
-        links: Dict[int, int] = {}
-        for place, to in zip(at, at[1:]):
-            here, there = kernels.get(id(modules[place])), kernels.get(id(modules[to]))
-            if here and there and may_link(here, there) and tail_of(modules[place + 1 : to])[0]:
-                links[place] = to
+        modules, links = _flat(parent), {}
+        for at, module in enumerate(modules):
+            of_one = kernels.get(id(module))
+            if of_one is None or not _may_join(of_one):
+                continue
+            ends = [to for to in range(at + 2, len(modules) + 1) if tail_of(modules[at + 1 : to])[0]]
+            if ends:
+                links[at] = ends[-1]
         if links:
             found[name] = links
+    return found
+
+
+def readers(model: nn.Module, links: Mapping[str, Links], planned: Mapping[str, Optional[Kernels]]) -> Dict[str, str]:
+    """Site that gives codes -> site that gets them."""
+    sites, found = {id(module): site for site, module in linears(model)}, {}
+    for name, of_one in links.items():
+        modules = _flat(unwrapped(model).get_submodule(name))
+        for at, to in of_one.items():
+            site, reader = sites[id(modules[at])], sites.get(id(modules[to])) if to < len(modules) else None
+            here, there = planned.get(site), planned.get(reader or "")
+            if reader is not None and here and there and _may_give(here, there):
+                found[site] = reader
     return found
 
 
@@ -209,15 +250,6 @@ def _is_seen(module: nn.Module) -> bool:
     return bool(hooks) or module._compiled_call_impl is not None
 
 
-def readers(model: nn.Module, links: Mapping[str, Links]) -> Dict[str, str]:
-    """Site that gives codes -> site that gets them."""
-    sites, found = {id(module): site for site, module in linears(model)}, {}
-    for name, of_one in links.items():
-        modules = _flat(unwrapped(model).get_submodule(name))
-        found.update({sites[id(modules[place])]: sites[id(modules[to])] for place, to in of_one.items()})
-    return found
-
-
 def put(model: nn.Module, links: Mapping[str, Links]) -> None:
     """From now on these nn.Sequentials hand codes on."""
     for name, of_one in links.items():
@@ -236,15 +268,19 @@ def undo(model: nn.Module) -> None:
 
 
 def held_apart(model: nn.Module) -> Dict[str, str]:
-    """Site that gives codes by its plan -> why it gives none as the model stands."""
+    """Site that would run as one with its tail, or give codes -> why it does not as the model stands."""
     sites, reasons = {id(module): site for site, module in linears(model)}, {}
     for module in unwrapped(model).modules():
         links = module.__dict__.get("_loka_links", {})
         modules = _flat(module)
-        for place, to in links.items():
-            reason = why_apart(modules[place : to + 1]) if to < len(modules) else "the modules behind it are gone"
-            if reason and id(modules[place]) in sites:
-                reasons[sites[id(modules[place])]] = reason
+        for at, to in links.items():
+            if to > len(modules) or id(modules[at]) not in sites:
+                continue
+            reason = why_apart(modules[at:to])
+            if not reason and to < len(modules) and _is_seen(modules[to]) and kernels_of(modules[to]) is not None:
+                reason = _hooked(modules[to])
+            if reason:
+                reasons[sites[id(modules[at])]] = reason
     return reasons
 
 
