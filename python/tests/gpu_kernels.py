@@ -507,7 +507,24 @@ def check_handed(checks):
             y = handed._biased(z, bias)
             h, dz = handed._after(y, tail), handed._before(dh, y, tail)
             packed, largest = handed.output(z, bias, 1 / of_h, tail)
-            *gradient, largest_dz, sums = handed.gradient(dh, z, bias, of_dz, 1 / of_dz, tail, True)
+            of = (handed.gate(packed), None) if tail == "relu" else (z, bias)
+            *gradient, largest_dz, sums = handed.gradient(dh, *of, of_dz, 1 / of_dz, tail, True)
+            if tail == "relu":
+                # Where it was joined to its linear alone, by what comes out of it.
+                again = handed.gradient(dh, h, None, of_dz, 1 / of_dz, tail)
+                same = torch.equal(again.straight.bits.view(torch.uint8), gradient[0].bits.view(torch.uint8))
+                checks.tell(same, f"handed {tail} by its result [{rows}, {cols}] with {value}")
+            if value is None and rows in (48, 336):
+                keep = torch.rand(z.shape, device="cuda") < 0.75
+                dropped, _ = handed.output(z, bias, 1 / of_h, tail, keep, 0.25)
+                wanted = delayed.codes(h * keep * (1 / 0.75), 1 / of_h, "e4m3")
+                found = handed.taken(dropped, of_h)[0].bits
+                good = float((magnitude(found) != magnitude(wanted)).float().mean()) < 0.003
+                of = (handed.gate(dropped), None) if tail == "relu" else (z, bias)
+                through = handed.gradient(dh, *of, of_dz, 1 / of_dz, tail, False, None if tail == "relu" else keep, 0.25)
+                wanted = delayed.codes(handed._before(dh * keep * (1 / 0.75), y, tail), 1 / of_dz, "e4m3")
+                good &= float((magnitude(through.straight.bits) != magnitude(wanted)).float().mean()) < 0.003
+                checks.tell(good, f"handed {tail} behind a dropout [{rows}, {cols}]")
             for what, exact, scale, (straight, turned), most in (
                 ("h", h, of_h, handed.taken(packed, of_h), largest), ("dz", dz, of_dz, gradient, largest_dz)
             ):

@@ -38,10 +38,14 @@ for at, tail in enumerate(handed.TAILS):
         z, dh = torch.randn(rows, cols).bfloat16() * 3, torch.randn(rows, cols).bfloat16() * 1e-4
         scale, small = torch.tensor([2.0**-5]), torch.tensor([2.0**-20])
         keep = torch.rand(rows, cols) < 0.5 if rows > 16 else None
-        packed, largest = triton_tails.output(z, bias, keep, 1 / scale, at, 2.0)
+        packed, largest = triton_tails.output(z, bias, keep, 1 / scale, at, 1.0 if keep is None else 2.0)
         exact, maxima = handed.output(z, bias, 1 / scale, tail, keep, 0.5)
-        dz = triton_tails.gradient(dh, z, bias, keep, 1 / small, at, True, 2.0)
-        exact_dz = handed.gradient(dh, z, bias, small, 1 / small, tail, True, keep, 0.5)
+        of = (z, bias, keep) if tail != "relu" else (handed.gate(packed.view(z.dtype)), None, None)
+        dz = triton_tails.gradient(dh, *of, 1 / small, at, True, 1.0 if keep is None else 2.0)
+        exact_dz = handed.gradient(dh, z, bias, small, 1 / small, tail, True, keep, 0.0 if keep is None else 0.5)
+        if tail == "relu":
+            passes = handed.joined(z, bias, tail, keep, 0.5)
+            exact_dz = handed.gradient(dh, passes, None, small, 1 / small, tail, True, None, 0.0 if keep is None else 0.5)
         found = [one.bits for one in handed.taken(packed.view(z.dtype), scale)], dz[:2]
         wanted = [one.bits for one in handed.taken(exact, scale)], [one.bits for one in exact_dz[:2]]
         for ours, theirs in zip(found, wanted):
@@ -143,10 +147,16 @@ class Codes(unittest.TestCase):
                     self.assertEqual((packed.shape, packed.dtype), (z.shape, z.dtype))
                     straight, turned = handed.taken(packed, scale)
                     wanted = codes(h.detach(), 1 / scale, "e4m3").view(torch.uint8)
-                    self.assertTrue(torch.equal(straight.bits.view(torch.uint8), wanted))
-                    self.assertTrue(torch.equal(turned.bits.view(torch.uint8), wanted.t()))
+                    bits = straight.bits.view(torch.uint8)
+                    self.assertTrue(torch.equal(turned.bits.view(torch.uint8), bits.t()))
+                    if tail == "relu":
+                        # A zero's sign says that nothing passes.
+                        self.assertTrue(torch.equal(handed.gate(packed) < 0, h <= 0))
+                        bits = bits & 0x7F
+                    self.assertTrue(torch.equal(bits, wanted))
                     self.assertEqual(float(maxima.max()), float(h.detach().abs().max()))
-                    straight, turned, maxima, sums = handed.gradient(dh, z, bias, small, 1 / small, tail, True)
+                    of = (handed.gate(packed), None) if tail == "relu" else (z, bias)
+                    straight, turned, maxima, sums = handed.gradient(dh, *of, small, 1 / small, tail, True)
                     wanted = codes(dz, 1 / small, "e4m3").view(torch.uint8)
                     self.assertTrue(torch.equal(straight.bits.view(torch.uint8), wanted))
                     self.assertTrue(torch.equal(turned.bits.view(torch.uint8), wanted.t()))

@@ -78,6 +78,8 @@ def _output(
 ) -> Tuple[Tensor, Tensor]:
     h = _dropped(_after(_biased(z, bias), tail), keep, by)
     straight = codes(h, inverse, "e4m3").view(torch.uint8)
+    if tail == "relu":
+        straight = torch.where(h <= 0, straight | 0x80, straight)
     packed = torch.cat([straight.flatten(), straight.t().flatten()])
     return packed.view(z.dtype).view(z.shape), largest(h)
 
@@ -91,7 +93,7 @@ def _after(y: Tensor, tail: str) -> Tensor:
 
 
 def _before(dh: Tensor, y: Tensor, tail: str) -> Tensor:
-    """The gradient of y from that of what `_after` makes of it."""
+    """The gradient of y from that of what `_after` makes of it; of a ReLU, y may be that, or its `gate`."""
     aten = torch.ops.aten
     if tail == NORMED:
         return block_gradient(dh, y).to(y.dtype)
@@ -99,7 +101,7 @@ def _before(dh: Tensor, y: Tensor, tail: str) -> Tensor:
         found: Tensor = aten.gelu_backward(dh, y, approximate="tanh" if tail == "gelu_tanh" else "none")
         return found
     if tail == "relu":
-        return dh.masked_fill(y <= 0, 0)
+        return dh.masked_fill(y < 0 if y.dtype == torch.int8 else y <= 0, 0)
     return {"hard_swish": aten.hardswish_backward, "swish": aten.silu_backward}[tail](dh, y)
 
 
@@ -125,12 +127,18 @@ def taken(h: Tensor, scale: Tensor) -> Tuple[Quantized, Quantized]:
     return Quantized(both[: rows * cols].view(rows, cols), scale), Quantized(both[rows * cols :].view(cols, rows), scale)
 
 
+def gate(h: Tensor) -> Tensor:
+    """What says where a ReLU let through, of what `output` made of it: bytes [rows, cols], negative where it did not."""
+    return h.view(torch.int8).view(-1)[: h.numel()].view(h.shape)
+
+
 def gradient(
     dh: Tensor, z: Tensor, bias: Optional[Tensor], scale: Tensor, inverse: Tensor, tail: str, sums: bool = False,
     keep: Optional[Tensor] = None, dropout: float = 0.0,
 ) -> Gradient:
-    """Of z, from the gradient of h. `sums`: the bias's, too."""
-    dh = dh.to(z.dtype)
+    """Of z [rows, cols], from the gradient of h. `sums`: the bias's, too. z of a ReLU, which has no bias and no `keep` here: what came
+    out of it, or its `gate`."""
+    dh = dh.to(torch.bfloat16)
     summed: Optional[Tensor] = None
     if z.is_cuda:
         straight, turned, maxima, parts = triton_tails.gradient(
@@ -138,11 +146,12 @@ def gradient(
         )
         summed = parts.sum(0) if sums else None
     else:
-        dz = _before(_dropped(dh, keep, _enlarged(dropout)), _biased(z, bias), tail)
+        dh = dh * _enlarged(dropout) if dropout and keep is None else _dropped(dh, keep, _enlarged(dropout))
+        dz = _before(dh, _biased(z, bias), tail)
         straight, maxima = codes(dz, inverse, "e4m3"), largest(dz)
         turned = straight.t().contiguous()
         summed = dz.sum(0, dtype=torch.float32) if sums else None
     return Gradient(Quantized(straight, scale), Quantized(turned, scale), maxima, summed)
 
 
-__all__ = ["BLOCK", "NORMED", "ROWS", "TAILS", "Gradient", "gradient", "joined", "kept", "output", "taken"]
+__all__ = ["BLOCK", "NORMED", "ROWS", "TAILS", "Gradient", "gate", "gradient", "joined", "kept", "output", "taken"]

@@ -163,15 +163,16 @@ def forward(
     if gives is not None:
         z = _of(y, given.dtype)
         keep = handed.kept(z, options.dropout)
-        before = [part for part in (z, bias, keep) if part is not None]
         y, given_maxima = handed.output(z, bias, gives, options.tail, keep, options.dropout)
     elif options.tail:
         z = _of(y, given.dtype)
         keep = handed.kept(z, options.dropout)
         y = handed.joined(z, bias, options.tail, keep, options.dropout)
-        # What a ReLU lets through says where it did; the next linear has it too.
-        of_tail = (y, None) if options.tail == "relu" else (z, bias)
-        before = [part for part in (*of_tail, keep) if part is not None]
+    if options.tail == "relu":
+        # What it lets through says where it did; the next linear has it too.
+        before = [y]
+    elif options.tail:
+        before = [part for part in (z, bias, keep) if part is not None]
     before = before if keep_x or keep_weight else []
     parts = _saved(operands, weight, keep_x, keep_weight, maxima, watched, before, given_maxima)
     return _of(y, given.dtype), parts
@@ -219,10 +220,11 @@ def backward(
         delayed.note(Scale(given_amax, given_amax, given_amax, given_amax), given_maxima[0])
     straight = turned = seen = db = None
     if in_codes:
-        keep = z[-1] if options.dropout else None
+        keep = z[-1] if options.dropout and options.tail != "relu" else None
         bias = z[1] if len(z) - (keep is not None) == 2 else None
+        first_z = handed.gate(z[0]) if given_maxima and options.tail == "relu" else z[0]
         straight, turned, seen, db = handed.gradient(
-            dy, z[0], bias, dy_scale, inverse, options.tail or handed.NORMED, need_bias, keep, options.dropout
+            dy, first_z, bias, dy_scale, inverse, options.tail or handed.NORMED, need_bias, keep, options.dropout
         )
     elif _is_static(by_dgrad) or _is_static(by_wgrad):
         wanted = (_is_static(by_dgrad), _is_static(by_wgrad))

@@ -510,10 +510,12 @@ def biased(value, bias, col, cols, BIASED: tl.constexpr):
 
 @triton.jit
 def dropped(x, keep, at, inside, factor, DROPPED: tl.constexpr):
-    """What dropout leaves of BF16 x, in BF16, larger by that factor."""
-    if DROPPED:
+    """What dropout leaves of BF16 x, in BF16, larger by that factor. DROPPED: 1 by `keep`, 2 where another knows what is left."""
+    if DROPPED == 1:
         stays = tl.load(keep + at, mask=inside, other=0).to(tl.float32)
         x = (x.to(tl.float32) * stays * factor).to(tl.bfloat16)
+    if DROPPED == 2:
+        x = (x.to(tl.float32) * factor).to(tl.bfloat16)
     return x
 
 
@@ -546,6 +548,9 @@ def tail_output_kernel(
     # A bias makes something of the rows past the end, too.
     h = tl.where(inside, activated(value, TAIL), 0.0).to(tl.bfloat16)
     h = dropped(h, keep, at, inside, factor, DROPPED)
+    if TAIL == 2:
+        # The sign of a zero says that nothing passes back: what is small is a zero in FP8, too, and lets its gradient pass.
+        h = tl.where(h.to(tl.float32) <= 0.0, -0.0, h.to(tl.float32)).to(tl.bfloat16)
     store_codes(h, tl.load(inverse), both, both + size, row, col, rows, cols)
     largest = tl.max(tl.max(magnitude(h), 1), 0)
     tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))
@@ -558,13 +563,17 @@ def tail_gradient_kernel(
     TILE_COLS: tl.constexpr,
 ):
     """A tile of the gradient of z from that of `tail_output_kernel`'s: its codes in both layouts, its largest, and with SUMS its
-    sum over rows, in sums [tiles down, cols]."""
+    sum over rows, in sums [tiles down, cols]. z of a ReLU: what comes out of it, or the codes of that as bytes, whose sign says
+    what passed."""
     across = tl.cdiv(cols, TILE_COLS)
     row = tl.program_id(0) // across * TILE_ROWS + tl.arange(0, TILE_ROWS)
     col = tl.program_id(0) % across * TILE_COLS + tl.arange(0, TILE_COLS)
     inside = (row < rows)[:, None] & (col < cols)[None, :]
     at = row.to(tl.int64)[:, None] * cols + col[None, :]
-    value = biased(tl.load(z + at, mask=inside, other=0.0).to(tl.float32), bias, col, cols, BIASED)
+    value = tl.load(z + at, mask=inside, other=0).to(tl.float32)
+    if z.dtype.element_ty == tl.int8:
+        value = tl.where(value < 0, 0.0, 1.0)
+    value = biased(value, bias, col, cols, BIASED)
     g = dropped(tl.load(dh + at, mask=inside, other=0.0), keep, at, inside, factor, DROPPED).to(tl.float32)
     if TAIL == 0:
         r = block_norm_factor(value, TILE_COLS, EPS)

@@ -41,7 +41,7 @@ def _output(z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: 
     partials = torch.empty(programs, dtype=torch.float32, device=z.device)
     wrap(triton_kernels.tail_output_kernel)[(programs,)](
         z, z if bias is None else bias, z if keep is None else keep, inverse, both, partials, rows, cols, rows * cols, by,
-        TAIL=tail, BIASED=bias is not None, DROPPED=keep is not None, EPS=EPS, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
+        TAIL=tail, BIASED=bias is not None, DROPPED=0 if keep is None else 1, EPS=EPS, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
     )  # fmt: skip
     return both, partials
 
@@ -60,7 +60,7 @@ def _gradient(
     summed = torch.empty((tiles if sums else 0, cols), dtype=torch.float32, device=z.device)
     wrap(triton_kernels.tail_gradient_kernel)[(programs,)](
         dh, z, z if bias is None else bias, z if keep is None else keep, inverse, straight, turned, partials, summed, rows, cols, by,
-        TAIL=tail, BIASED=bias is not None, DROPPED=keep is not None, SUMS=sums, EPS=EPS, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
+        TAIL=tail, BIASED=bias is not None, DROPPED=1 if keep is not None else 0 if by == 1.0 else 2, SUMS=sums, EPS=EPS, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
     )  # fmt: skip
     return straight, turned, partials, summed
 
@@ -90,7 +90,7 @@ def gradient(
     dh: Tensor, z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: int, sums: bool, by: float
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     """(codes [rows, cols], turned [cols, rows], the largest of each tile, with `sums` those over the rows of each tile) of the
-    gradient of z, from that of what comes behind it; all contiguous."""
+    gradient of z, from that of what comes behind it; all contiguous. z of a ReLU: `handed.gate`, or what comes out of it."""
     if torch.compiler.is_compiling():
         return _gradient_op(dh, z, bias, keep, inverse, tail, sums, by)
     with on(z.device):
