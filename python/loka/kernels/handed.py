@@ -140,7 +140,8 @@ def gradient(
     out of it, or its `gate`."""
     dh = dh.to(torch.bfloat16)
     summed: Optional[Tensor] = None
-    if z.is_cuda:
+    # Not `is_cuda`, which PyTorch 2.6 cannot compile here.
+    if dh.device.type == "cuda":
         straight, turned, maxima, parts = triton_tails.gradient(
             dh.contiguous(), z, bias, keep, inverse, TAILS.index(tail), sums, _enlarged(dropout)
         )

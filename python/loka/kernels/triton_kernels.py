@@ -520,10 +520,16 @@ def dropped(x, keep, at, inside, factor, DROPPED: tl.constexpr):
 
 
 @triton.jit
-def store_codes(value, by, out, turned, row, col, rows, cols):
-    """A tile in BF16 by its scale, straight and turned; rows are whole multiples of what a GEMM reads at a time."""
+def store_codes(value, by, out, turned, row, col, rows, cols, SIGNED: tl.constexpr):
+    """A tile in BF16 by its scale, straight and turned; rows are whole multiples of what a GEMM reads at a time. SIGNED: a zero
+    is a negative one where the value is, and not where a small value became one: what comes out of a ReLU says so what passed."""
     at = row.to(tl.int64)[:, None] * cols + col[None, :]
-    tl.store(out + at, known_code(value, by).to(out.dtype.element_ty), mask=(row < rows)[:, None] & (col < cols)[None, :])
+    code = known_code(value, by).to(out.dtype.element_ty)
+    if SIGNED:
+        # By its bits: Triton 3.6 takes -0.0 in a kernel for 0.0.
+        bits = code.to(tl.int8, bitcast=True).to(tl.int32)
+        code = tl.where(value.to(tl.float32) <= 0.0, -128, bits).to(tl.int8).to(out.dtype.element_ty, bitcast=True)
+    tl.store(out + at, code, mask=(row < rows)[:, None] & (col < cols)[None, :])
     # In BF16 until it is turned: of FP32, Triton 3.6 turns bytes, and writes wrong ones beside the straight ones.
     to = turned + col.to(tl.int64)[:, None] * rows + row[None, :]
     inside = (col < cols)[:, None] & (row < rows)[None, :]
@@ -548,10 +554,7 @@ def tail_output_kernel(
     # A bias makes something of the rows past the end, too.
     h = tl.where(inside, activated(value, TAIL), 0.0).to(tl.bfloat16)
     h = dropped(h, keep, at, inside, factor, DROPPED)
-    if TAIL == 2:
-        # The sign of a zero says that nothing passes back: what is small is a zero in FP8, too, and lets its gradient pass.
-        h = tl.where(h.to(tl.float32) <= 0.0, -0.0, h.to(tl.float32)).to(tl.bfloat16)
-    store_codes(h, tl.load(inverse), both, both + size, row, col, rows, cols)
+    store_codes(h, tl.load(inverse), both, both + size, row, col, rows, cols, TAIL == 2)
     largest = tl.max(tl.max(magnitude(h), 1), 0)
     tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))
 
@@ -583,7 +586,7 @@ def tail_gradient_kernel(
     else:
         g = passed_back(g, value, TAIL)
     dz = tl.where(inside, g, 0.0).to(tl.bfloat16)
-    store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols)
+    store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols, False)
     largest = tl.max(tl.max(magnitude(dz), 1), 0)
     tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))
     if SUMS:
