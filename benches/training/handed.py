@@ -150,13 +150,16 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def gradients(arm: str, device: str, rows: int, compiled: bool = True) -> List[Tensor]:
-    """Of three blocks of 512 and a linear behind them, in the third step."""
+def gradients(arm: str, device: str, rows: int, kind: str, compiled: bool = True) -> List[Tensor]:
+    """Of three linears of 512, each with what follows it, and a linear behind them, in the third step."""
     torch.manual_seed(1)
     torch._dynamo.reset()
     parts: List[nn.Module] = []
     for _ in range(3):
-        parts += [nn.Linear(512, 512, bias=False), loka.mods.BlockNorm(512), nn.Hardswish()]
+        if kind in ACTIVATIONS:
+            parts += [nn.Linear(512, 512), ACTIVATIONS[kind]()]
+        else:
+            parts += [nn.Linear(512, 512, bias=False), loka.mods.BlockNorm(512), nn.Hardswish()]
     model = nn.Sequential(*parts, nn.Linear(512, 16)).to(device)
     planned(model, arm, device == "cpu", "none")
     run, optimizer = torch.compile(model) if compiled else model, torch.optim.SGD(model.parameters(), 1e-3)
@@ -173,12 +176,12 @@ def gradients(arm: str, device: str, rows: int, compiled: bool = True) -> List[T
     return [each for each in (x.grad, *(parameter.grad for parameter in model.parameters())) if each is not None]
 
 
-def compare(device: str, rows: int) -> None:
-    found = {arm: gradients(arm, device, rows) for arm in ARMS}
-    found["handed, eager"] = gradients("handed", device, rows, False)
+def compare(device: str, rows: int, kind: str) -> None:
+    found = {arm: gradients(arm, device, rows, kind) for arm in ARMS}
+    found["handed, eager"] = gradients("handed", device, rows, kind, False)
     apart = lambda one, other: " ".join(f"{float((a - b).norm() / b.norm()):.4f}" for a, b in zip(one, other))
     for arm in found:
-        print(f"gradients of x, W0, W1, W2, W3, {arm}: rel L2 {apart(found[arm], found['bf16'])} from BF16's, "
+        print(f"gradients of x and of each parameter, {arm}: rel L2 {apart(found[arm], found['bf16'])} from BF16's, "
               f"{apart(found[arm], found['apart'])} from those apart", flush=True)  # fmt: skip
     torch._dynamo.reset()
 
@@ -206,7 +209,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     device = "cpu" if options.cpu else "cuda"
-    compare(device, 256 if options.cpu else 4096)
+    compare(device, 256 if options.cpu else 4096, options.model)
     inputs = [drawn(options.model, device) for _ in range(2)]
     y = (torch.rand(inputs[0].shape[0], device=device) < 0.4).float()
     arms: Dict[str, Arm] = {name: Arm(name, options.model, device) for name in ARMS}

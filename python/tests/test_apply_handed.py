@@ -171,6 +171,21 @@ class Codes(unittest.TestCase):
         interpreted(self, INTERPRETED, "as defined")
 
 
+class Sound(Handed):
+    def test_kernels_that_give_something_else_are_not_used(self):
+        """As those of another Triton might: the canary sees the steps apart alone."""
+        for found, said in ((lambda *_: False, "they give something else"), (mock.Mock(side_effect=RuntimeError("no\nPTX")), "RuntimeError: no")):
+            with mock.patch.object(handing, "sound", found), self.assertWarns(UserWarning) as warned:
+                self.assertFalse(handing._is_sound("relu", nn.Linear(16, 16)))
+            self.assertIn(f"LoKA's kernels for relu are not used on cpu, each step runs for itself: {said}", str(warned.warning))
+        self.assertTrue(handed.sound("relu", torch.device("cpu")))
+        with mock.patch.object(handing, "_is_sound", lambda *_: False):
+            model = modded()
+            planned = {name: (DELAYED,) * 3 for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+            self.assertEqual(handing.links_of(model, planned, False), {})
+            self.assertEqual(handing.links_of(model, planned, True), {"mlp": {0: 3, 3: 6, 6: 9}})
+
+
 class Training(Handed):
     def test_it_trains_as_it_does_apart(self):
         """From the second step on, when scales are known. Both are as far from BF16."""

@@ -15,6 +15,7 @@ from .delayed import History, Overflow, Scale, Scales
 from .fused import block, static_linear
 from .handed import NORMED
 from .handed import ROWS as HANDED_ROWS
+from .handed import sound
 from .linear import linear
 from .passes import Kernels, Options, weight_casts
 from .watch import Switch, Watch
@@ -23,6 +24,6 @@ from .weight_codes import Wanted, WeightCache, WeightCodes, can_keep
 __all__ = [
     "BLOCK", "Cast", "HANDED_ROWS", "History", "KERNELS", "Kernels", "NORMED", "Numerics", "Options", "Overflow", "Scale", "Scales",
     "Switch", "UNFUSED",
-    "Wanted", "Watch", "WeightCache", "WeightCodes", "block", "can_keep", "in_codes", "linear", "numerics", "static_linear",
+    "Wanted", "Watch", "WeightCache", "WeightCodes", "block", "can_keep", "in_codes", "linear", "numerics", "sound", "static_linear",
     "weight_casts", "why_not",
 ]

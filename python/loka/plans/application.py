@@ -139,7 +139,7 @@ def apply(
     entries, links = made.entries, {}
     if loaded.runtime != "inference":
         planned = {site: entry.kernels for site, entry in entries.items()}
-        links = handing.links_of(model, planned)
+        links = handing.links_of(model, planned, emulate)
         for site, reader in handing.readers(model, links, planned).items():
             entries[site] = blocks.said(entries[site], f"in training '{one_line(reader)}' gets codes of what follows")
     work = works_of(site for site in loaded.sites if site.site in entries or site.site in found.read)

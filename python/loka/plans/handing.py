@@ -8,6 +8,7 @@ model's own forward calls one by one, or slices, they run for themselves. So the
 that are checked or recorded, and wherever a scale is not known yet. All modules stay the same objects.
 """
 
+import warnings
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 import torch
@@ -15,9 +16,10 @@ from torch import nn
 from torch.nn.modules import module as of_all
 
 from ..kernels import BLOCK as KERNEL
-from ..kernels import HANDED_ROWS, KERNELS, NORMED, Scale
+from ..kernels import HANDED_ROWS, KERNELS, NORMED, Scale, sound
 from ..mods.norm import BLOCK, EPS
 from ..names import clean, linears, unwrapped
+from .error import one_line
 from .linear import Kernels, LokaLinear, follows, kernels_of
 
 DELAYED = frozenset(kernel for kernel in KERNELS if follows(kernel))
@@ -195,8 +197,9 @@ def _may_give(here: Sequence[str], there: Sequence[str]) -> bool:
     return _may_join(here) and {there[0], there[2]} <= DELAYED
 
 
-def links_of(model: nn.Module, planned: Mapping[str, Optional[Kernels]]) -> Dict[str, Dict[int, int]]:
-    """The nn.Sequentials of a model, by name, in which linears that have such kernels stand so."""
+def links_of(model: nn.Module, planned: Mapping[str, Optional[Kernels]], emulate: bool) -> Dict[str, Dict[int, int]]:
+    """The nn.Sequentials of a model, by name, in which linears that have such kernels stand so. Tails whose kernels give something else
+    on the model's GPU than plain operations do are left out, with a warning."""
     sites = {id(module): site for site, module in linears(model)}
     kernels = {key: planned.get(site) for key, site in sites.items()}
     found: Dict[str, Dict[int, int]] = {}
@@ -209,11 +212,24 @@ def links_of(model: nn.Module, planned: Mapping[str, Optional[Kernels]]) -> Dict
             if of_one is None or not _may_join(of_one):
                 continue
             ends = [to for to in range(at + 2, len(modules) + 1) if tail_of(modules[at + 1 : to])[0]]
-            if ends:
+            if ends and (emulate or _is_sound(tail_of(modules[at + 1 : ends[-1]])[0], module)):
                 links[at] = ends[-1]
         if links:
             found[name] = links
     return found
+
+
+def _is_sound(tail: str, linear: nn.Module) -> bool:
+    device = next(linear.parameters()).device
+    try:
+        why_not = "" if sound(tail, device) else "they give something else than the steps apart"
+    except Exception as error:
+        why_not = f"{type(error).__name__}: {error}"
+    if why_not:
+        warnings.warn(
+            f"LoKA's kernels for {tail} are not used on {device}, each step runs for itself: {one_line(why_not, limit=200)}", stacklevel=4
+        )
+    return not why_not
 
 
 def readers(model: nn.Module, links: Mapping[str, Links], planned: Mapping[str, Optional[Kernels]]) -> Dict[str, str]:
