@@ -550,6 +550,29 @@ class Activations(Handed):
                 module.p = 0.0
         self.assertEqual(self.gives(model), self.linears(model)[:2])
 
+    def test_memory(self):
+        """What a forward keeps for its backward of activations: no more than in BF16."""
+
+        def kept(model, rows=512):
+            found, parameters = {}, {parameter.data_ptr() for parameter in model.parameters()}
+            fp8 = {code.data_ptr() for module in model.modules() for pair in (getattr(module, "_loka_codes", None) or ())[:2] if pair for code in pair[:1]}
+
+            def pack(tensor):
+                storage = tensor.untyped_storage()
+                if storage.data_ptr() not in parameters | fp8:
+                    found[storage.data_ptr()] = storage.nbytes()
+                return tensor
+
+            with torch.autocast("cpu", torch.bfloat16, cache_enabled=False), torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+                y = model(torch.randn(rows, WIDTHS[0]))
+            return sum(found.values()), y
+
+        for activation in (nn.ReLU, nn.GELU):
+            model = self.plain(Plain(activation))
+            self.train(model)
+            (ours, _y), (theirs, _z) = kept(model), kept(Plain(activation))
+            self.assertLess(ours, 1.02 * theirs)
+
     def test_sequences_within_sequences(self):
         class Nested(Plain):
             def __init__(self):
