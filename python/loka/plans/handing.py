@@ -18,9 +18,9 @@ from torch.nn.modules import module as of_all
 from ..kernels import BLOCK as KERNEL
 from ..kernels import HANDED_ROWS, KERNELS, NORMED, Scale, sound
 from ..mods.norm import BLOCK, EPS
-from ..names import clean, linears, unwrapped
+from ..names import linears, unwrapped
 from .error import one_line
-from .linear import Kernels, LokaLinear, follows, kernels_of
+from .linear import Kernels, follows, kernels_of
 
 DELAYED = frozenset(kernel for kernel in KERNELS if follows(kernel))
 """Their scales are known beforehand, and follow what they are of."""
