@@ -46,7 +46,7 @@ for at, tail in enumerate(handed.TAILS):
         exact_dz = handed.gradient(dh, z, bias, small, 1 / small, tail, True, keep, 0.0 if keep is None else 0.5)
         if tail == "relu":
             assert float(((of[0] < 0) == (handed.gate(exact) < 0)).float().mean()) > 0.99
-            passes = handed.joined(z, bias, tail, keep, 0.5)
+            passes, _ = handed.joined(z, bias, tail, keep, 0.5)
             exact_dz = handed.gradient(dh, passes, None, small, 1 / small, tail, True, None, 0.0 if keep is None else 0.5)
         found = [one.bits for one in handed.taken(packed.view(z.dtype), scale)], dz[:2]
         wanted = [one.bits for one in handed.taken(exact, scale)], [one.bits for one in exact_dz[:2]]
@@ -550,6 +550,19 @@ class Activations(Handed):
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
         self.assertEqual(self.gives(model), self.linears(model)[:2])
+
+    def test_what_comes_out_may_be_changed_in_place(self):
+        """As behind a dropout by itself, or an activation that keeps what went in."""
+
+        class Skips(Plain):
+            def forward(self, x):
+                y = self.mlp(x)
+                y += 1e-3
+                return self.head(y).squeeze(-1)
+
+        for activation, between in ((nn.ReLU, [lambda: nn.Dropout(0.5)]), (nn.SiLU, [])):
+            for kernels in ((DELAYED,) * 3, (BF16, DELAYED, DELAYED)):
+                self.same(lambda: Skips(activation, between), kernels)
 
     def test_memory(self):
         """What a forward keeps for its backward of activations: no more than in BF16."""

@@ -56,9 +56,12 @@ def output(
     return found
 
 
-def joined(z: Tensor, bias: Optional[Tensor], tail: str, keep: Optional[Tensor], dropout: float) -> Tensor:
-    """What comes behind z [rows, cols], in its type."""
-    return _dropped(_after(_biased(z, bias), tail), keep, _enlarged(dropout))
+def joined(
+    z: Tensor, bias: Optional[Tensor], tail: str, keep: Optional[Tensor], dropout: float
+) -> Tuple[Tensor, Tensor]:
+    """What comes behind z [rows, cols], in its type, and that before its dropout."""
+    h = _after(_biased(z, bias), tail)
+    return _dropped(h, keep, _enlarged(dropout)), h
 
 
 def _enlarged(dropout: float) -> float:
@@ -137,8 +140,8 @@ def gradient(
     dh: Tensor, z: Tensor, bias: Optional[Tensor], scale: Tensor, inverse: Tensor, tail: str, sums: bool = False,
     keep: Optional[Tensor] = None, dropout: float = 0.0,
 ) -> Gradient:
-    """Of z [rows, cols], from the gradient of h. `sums`: the bias's, too. z of a ReLU, which has no bias and no `keep` here: what came
-    out of it, or its `gate`."""
+    """Of z [rows, cols], from the gradient of h. `sums`: the bias's, too. z of a ReLU, which has no bias here: what came out of it, or
+    its `gate`, which knows what was dropped."""
     dh = dh.to(torch.bfloat16)
     summed: Optional[Tensor] = None
     # Not `is_cuda`, which PyTorch 2.6 cannot compile here.

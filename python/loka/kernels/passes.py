@@ -167,9 +167,11 @@ def forward(
     elif options.tail:
         z = _of(y, given.dtype)
         keep = handed.kept(z, options.dropout)
-        y = handed.joined(z, bias, options.tail, keep, options.dropout)
-    if options.tail == "relu":
-        # What it lets through says where it did; the next linear has it too.
+        y, h = handed.joined(z, bias, options.tail, keep, options.dropout)
+        if options.tail == "relu":
+            # What it lets through says where it did; the next linear has it too.
+            z, bias = h, None
+    if options.tail == "relu" and gives is not None:
         before = [y]
     elif options.tail:
         before = [part for part in (z, bias, keep) if part is not None]
@@ -220,11 +222,12 @@ def backward(
         delayed.note(Scale(given_amax, given_amax, given_amax, given_amax), given_maxima[0])
     straight = turned = seen = db = None
     if in_codes:
-        keep = z[-1] if options.dropout and options.tail != "relu" else None
+        of_codes = options.tail == "relu" and len(given_maxima) > 0
+        keep = z[-1] if options.dropout and not of_codes else None
         bias = z[1] if len(z) - (keep is not None) == 2 else None
-        first_z = handed.gate(z[0]) if given_maxima and options.tail == "relu" else z[0]
+        passed = handed.gate(z[0]) if of_codes else z[0]
         straight, turned, seen, db = handed.gradient(
-            dy, first_z, bias, dy_scale, inverse, options.tail or handed.NORMED, need_bias, keep, options.dropout
+            dy, passed, bias, dy_scale, inverse, options.tail or handed.NORMED, need_bias, keep, options.dropout
         )
     elif _is_static(by_dgrad) or _is_static(by_wgrad):
         wanted = (_is_static(by_dgrad), _is_static(by_wgrad))

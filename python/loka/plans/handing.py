@@ -211,7 +211,8 @@ def links_of(model: nn.Module, planned: Mapping[str, Optional[Kernels]], emulate
             of_one = kernels.get(id(module))
             if of_one is None or not _may_join(of_one):
                 continue
-            ends = [to for to in range(at + 2, len(modules) + 1) if tail_of(modules[at + 1 : to])[0]]
+            next_linear = next((to for to in range(at + 1, len(modules)) if isinstance(modules[to], nn.Linear)), len(modules))
+            ends = [to for to in range(at + 2, next_linear + 1) if tail_of(modules[at + 1 : to])[0]]
             if ends and (emulate or _is_sound(tail_of(modules[at + 1 : ends[-1]])[0], module)):
                 links[at] = ends[-1]
         if links:
@@ -288,7 +289,7 @@ def held_apart(model: nn.Module) -> Dict[str, str]:
     sites, reasons = {id(module): site for site, module in linears(model)}, {}
     for module in unwrapped(model).modules():
         links = module.__dict__.get("_loka_links", {})
-        modules = _flat(module)
+        modules = _flat(module) if links else []
         for at, to in links.items():
             if to > len(modules) or id(modules[at]) not in sites:
                 continue
