@@ -3,7 +3,8 @@ that alone reads it in training: straight for fprop and turned for wgrad, both i
 that h would have. So autograd, torch.compile and whatever else passes tensors on passes codes on. And the gradient of
 z likewise, as dgrad and wgrad read it.
 
-Numbers are those of the steps apart: z + bias, h, what dropout leaves of it and dz are rounded to BF16 before they are cast.
+Numbers are those of the steps apart: z + bias, h, what dropout leaves of it and dz are rounded to BF16 before they are cast. Between
+a norm and its activation nothing is, as in compiled code.
 """
 
 from functools import lru_cache
