@@ -378,6 +378,26 @@ class Adapted(nn.Module):
         return self.head(F.relu(self.base(x) + self.up(self.down(x))))
 
 
+class Unused(nn.Module):
+    """A tower that is frozen, run without gradients, and a head for another task, which does not run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen, self.top, self.other = mlp(WIDTH, 128, WIDTH).requires_grad_(False), mlp(2 * WIDTH, 128, 1), mlp(2 * WIDTH, 64, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            known = self.frozen(x)
+        return self.top(torch.cat([x, known], 1))
+
+
+def activated() -> nn.Module:
+    """What may follow a linear, dropouts and sequences within sequences among them."""
+    inner = nn.Sequential(nn.Linear(128, 128), nn.GELU(), nn.Dropout(0.1), nn.Linear(128, 256), nn.Hardswish())
+    block = nn.Sequential(nn.Linear(256, 256, bias=False), loka.mods.BlockNorm(256), nn.Hardswish())
+    return nn.Sequential(nn.Linear(WIDTH, 128), nn.SiLU(), inner, block, nn.Linear(256, 64), nn.ReLU(), nn.Identity(), nn.Linear(64, 1))
+
+
 def normalised() -> nn.Module:
     model = ranker()
     nn.utils.parametrizations.spectral_norm(model[0])
@@ -438,6 +458,10 @@ KINDS: Dict[str, Kind] = {
     "checkpointed": Kind(Checkpointed),
     "checkpointed-compiled": Kind(Checkpointed, WHOLE),
     "graph-breaks": Kind(Broken, WHOLE),
+    "activated": Kind(activated),
+    "activated-compiled": Kind(activated, WHOLE),
+    "unused": Kind(Unused),
+    "unused-compiled": Kind(Unused, WHOLE),
     "adapted": Kind(Adapted),
     "parametrized": Kind(normalised),
 }

@@ -195,7 +195,7 @@ class Training(Handed):
         self.assertEqual(self.gives(model), [])
         together, apart = self.train(model), self.train(self.applied(together=False))
         self.assertEqual(self.gives(model), ["mlp.0", "mlp.3"])
-        self.assertIn("in training 'mlp.3' gets codes of what follows", self.note(model))
+        self.assertIn("in training 'mlp.3' gets its activation in FP8", self.note(model))
         for (exact, wanted), (loss, ours), (other, theirs) in zip(truth, together, apart):
             self.assertAlmostEqual(loss, exact, delta=0.02)
             self.assertAlmostEqual(loss, other, delta=0.01)
@@ -306,7 +306,7 @@ class Apart(Handed):
             with self.subTest(at):
                 handle = register()
                 self.assertNotIn("mlp.0", self.gives(self.model))
-                self.assertIn(f"a {which} among them has hooks", self.note(self.model))
+                self.assertIn(f"not now: {which} has hooks", self.note(self.model))
                 with torch.autocast("cpu", torch.bfloat16):
                     z = F.linear(batch(seed=9), mlp[0].weight).float()
                 exact = z if at < 2 else block_output(z)

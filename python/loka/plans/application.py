@@ -141,7 +141,7 @@ def apply(
         planned = {site: entry.kernels for site, entry in entries.items()}
         links = handing.links_of(model, planned, emulate)
         for site, reader in handing.readers(model, links, planned).items():
-            entries[site] = blocks.said(entries[site], f"in training '{one_line(reader)}' gets codes of what follows")
+            entries[site] = blocks.said(entries[site], f"in training '{one_line(reader)}' gets its activation in FP8")
     work = works_of(site for site in loaded.sites if site.site in entries or site.site in found.read)
     _put(model, Applied(
         loaded.name, loaded.digest, emulate, unavailable, entries, problems, _shapes(named), owner, work=work, read=found.read,

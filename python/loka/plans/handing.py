@@ -186,7 +186,7 @@ def why_not_given(linear: nn.Module, reader: nn.Module) -> str:
 
 def _hooked(module: nn.Module) -> str:
     kind = getattr(type(module), "_loka_base", type(module)).__name__
-    return f"a {kind} among them has hooks, or is compiled by itself"
+    return f"{kind} has hooks or is compiled by itself"
 
 
 def _may_join(kernels: Sequence[str]) -> bool:
