@@ -4,6 +4,7 @@ a CPU."""
 import copy
 import io
 import pathlib
+import pickle
 import random
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from loka.kernels import handed
 from loka.kernels.delayed import codes, largest
 from loka.kernels.native_ops import block_gradient, block_output
 from loka.plans import LokaLinear, handing
+from loka.plans.straight import steps_of
 
 DELAYED, PROMOTED, BF16 = "cublaslt/fp8-delayed+fast", "cublaslt/fp8-delayed", "cublaslt/bf16"
 INTERPRETED = """
@@ -183,8 +185,8 @@ class Sound(Handed):
         with mock.patch.object(handing, "_is_sound", lambda *_: False):
             model = modded()
             planned = {name: (DELAYED,) * 3 for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-            self.assertEqual(handing.links_of(model, planned, False), {})
-            self.assertEqual(handing.links_of(model, planned, True), {"mlp": {0: 3, 3: 6, 6: 9}})
+            self.assertEqual(handing.links_of(model, planned, False, {}), {})
+            self.assertEqual(handing.links_of(model, planned, True, {}), {"mlp": {0: 3, 3: 6, 6: 9}})
 
 
 class Training(Handed):
@@ -447,7 +449,7 @@ class Plain(nn.Module):
         return self.head(self.mlp(x)).squeeze(-1)
 
 
-class Activations(Handed):
+class Planned(Handed):
     def plain(self, model, together=True, kernels=(DELAYED, DELAYED, DELAYED)):
         def change(plan):
             first = plan["sites"][0]
@@ -482,6 +484,8 @@ class Activations(Handed):
                 self.assertLessEqual(float((one - two).norm()), 0.02 * float(two.norm()))
         return model
 
+
+class Activations(Planned):
     def test_those_that_most_models_have(self):
         shared = nn.ReLU()
         for name, make in {
@@ -708,6 +712,127 @@ class Activations(Handed):
                 for exact, mine, its in zip(wanted, one, other):
                     far = float((mine - exact).norm() / exact.norm())
                     self.assertLess(float((its - exact).norm() / exact.norm()), 1.15 * far + 0.01)
+
+
+class Ffn(nn.Module):
+    """As blocks are written that are no nn.Sequential."""
+
+    def __init__(self, width=WIDTHS[0], hidden=WIDTHS[1]):
+        super().__init__()
+        self.w1, self.w2, self.drop, self.fn = nn.Linear(width, hidden), nn.Linear(hidden, width), nn.Dropout(0.5), torch.relu
+
+    def forward(self, x):
+        return self.w2(self.drop(F.silu(self.w1(x))))
+
+
+class OwnFunction(Ffn):
+    def forward(self, x):
+        x = self.fn(self.w1(x))
+        x = self.w2(x)
+        return x
+
+
+class Looks(Ffn):
+    def forward(self, x):
+        h = F.relu(self.w1(x))
+        self.seen = h.detach()
+        return self.w2(h)
+
+
+class Asks(Ffn):
+    def forward(self, x):
+        h = F.relu(self.w1(x))
+        if self.training:
+            h = h + 0
+        return self.w2(h)
+
+
+class Residual(Ffn):
+    def forward(self, x):
+        return x + self.w2(F.relu(self.w1(x)))
+
+
+class Perceptron(nn.Module):
+    def __init__(self, k, n):
+        super().__init__()
+        self._linear, self._activation_fn = nn.Linear(k, n), torch.relu
+
+    def forward(self, input):
+        return self._activation_fn(self._linear(input))
+
+
+class Holds(nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        torch.manual_seed(0)
+        self.block = block()
+        self.head = nn.Linear(WIDTHS[0] if not isinstance(self.block, nn.Sequential) else WIDTHS[-1], 1)
+
+    def forward(self, x):
+        return self.head(self.block(x)).squeeze(-1)
+
+
+class Straight(Planned):
+    """Forwards that do nothing but call one behind the other."""
+
+    def test_they_are_as_sequences(self):
+        for block in (Ffn, OwnFunction):
+            with self.subTest(block.__name__):
+                model = self.same(lambda: Holds(block))
+                self.assertEqual(self.gives(model), ["block.w1"])
+                self.assertEqual((type(model.block).__name__, isinstance(model.block, block)), (block.__name__, True))
+                z = torch.randn(64, WIDTHS[1]).bfloat16()
+                with torch.autocast("cpu", torch.bfloat16):
+                    self.assertEqual(model.block.w1(batch()).shape, z.shape)
+                for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+                    self.assertEqual(self.gives(other), ["block.w1"])
+                    loka.unapply(other)
+                    self.assertIs(type(other.block), block)
+                    self.assertFalse(any(key.startswith("_loka") for module in other.modules() for key in vars(module)))
+                wrap = lambda model: torch.compile(model, fullgraph=True)
+                losses = [loss for loss, _ in self.train(self.plain(Holds(block)), 4, wrap=wrap)]
+                self.assertTrue(all(0.5 < loss < 0.9 for loss in losses), losses)
+
+    def test_a_sequence_of_perceptrons(self):
+        """As torchrec's MLP is made."""
+        model = self.same(lambda: Holds(lambda: nn.Sequential(*(Perceptron(k, n) for k, n in zip(WIDTHS, WIDTHS[1:])))))
+        self.assertEqual(self.gives(model), self.linears(model)[:2])
+        # Where one of them cannot be taken apart, it runs as one by itself.
+        handle = model.block[1].register_forward_hook(lambda *_: None)
+        self.assertEqual((self.gives(model), self.joined), ([], self.linears(model)))
+        handle.remove()
+        self.assertEqual(self.gives(model), self.linears(model)[:2])
+
+    def test_whatever_does_more_is_left_alone(self):
+        for block in (Looks, Asks, Residual):
+            with self.subTest(block.__name__):
+                model = self.same(lambda: Holds(block))
+                self.assertEqual((self.gives(model), self.joined), ([], []))
+                self.assertIs(type(model.block), block)
+
+    def test_which_forwards_are(self):
+        known = {"torch": torch, "nn": nn, "F": F, "relu": F.relu}
+
+        def steps(source):
+            found = dict(known)
+            exec(f"def forward(self, x{source}", found)
+            return steps_of(type("Made", (Ffn,), {"forward": found["forward"]})())
+
+        self.assertEqual(steps("): return self.w2(F.relu(self.w1(x)))"), ("w1", F.relu, "w2"))
+        self.assertEqual(steps("): return self.fn(self.drop(torch.nn.functional.gelu(relu(x))))"), (F.relu, F.gelu, "drop", "fn"))
+        self.assertEqual(steps("):\n h = self.w1(x)\n h = torch.relu(h)\n return self.w2(h)"), ("w1", torch.relu, "w2"))
+        for source in (
+            "): return x", ", y=None): return self.w1(x)", ", *y): return self.w1(x)", "): return self.w1(x) + self.w2(x)",
+            "): return self.w1(x), x", "):\n self.h = self.w1(x)\n return self.w2(self.h)", "): return F.gelu(self.w1(x), approximate='tanh')",
+            "):\n h = self.w1(x)\n g = self.w2(h)\n return h", "):\n for _ in (1, 2): x = self.w1(x)\n return x", "): return print(self.w1(x))",
+            "): return super().forward(x)", "): return self.w1.forward(x)", "): return self.w1(x).relu()", "): return self.w1(x) if self.training else x",
+            "):\n with torch.no_grad(): return self.w1(x)", "): return F.dropout(self.w1(x))", "): return (lambda h: self.w2(h))(self.w1(x))",
+            "): yield self.w1(x)", "):\n global seen\n seen = self.w1(x)\n return self.w2(seen)",
+        ):  # fmt: skip
+            self.assertIsNone(steps(source), source)
+        given = Ffn()
+        given.forward = lambda x: x
+        self.assertIsNone(steps_of(given))
 
 
 if __name__ == "__main__":

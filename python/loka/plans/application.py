@@ -136,18 +136,18 @@ def apply(
         warnings.warn(f"not in the plan, so in high precision: {some} ({_UNSEEN})", stacklevel=2)
     owner = Owner() if named else None
     made = blocks.planned(model, loaded, entries)
-    entries, links = made.entries, {}
+    entries, links, straight = made.entries, {}, handing.straight_of(model)
     if loaded.runtime != "inference":
         planned = {site: entry.kernels for site, entry in entries.items()}
-        links = handing.links_of(model, planned, emulate)
-        for site, reader in handing.readers(model, links, planned).items():
+        links = handing.links_of(model, planned, emulate, straight)
+        for site, reader in handing.readers(model, links, planned, straight).items():
             entries[site] = blocks.said(entries[site], f"in training '{one_line(reader)}' gets its activation in FP8")
     work = works_of(site for site in loaded.sites if site.site in entries or site.site in found.read)
     _put(model, Applied(
         loaded.name, loaded.digest, emulate, unavailable, entries, problems, _shapes(named), owner, work=work, read=found.read,
     ), {site.site: module for site, module in found.pairs if isinstance(module, nn.Linear) and is_read(module)})  # fmt: skip
     blocks.put(model, made)
-    handing.put(model, links)
+    handing.put(model, links, straight)
     _start(model, checks, cast_weights, on_slow_host)
     return resolved(model)
 

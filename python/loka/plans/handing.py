@@ -1,15 +1,15 @@
-"""Takes the nn.Sequentials of a model in which an activation follows a linear whose backward goes by scales that are known
-beforehand; makes each one that in training runs the two as one: then the backward of bias, BlockNorm, activation, dropout and
-the casts of dgrad and wgrad are one pass. Where the next linear, right behind them, goes by such scales too, it gets FP8 codes,
-and their forward and its casts are one pass as well. And back.
+"""Takes the nn.Sequentials of a model, and the modules whose forward is as straight (`straight`), in which an activation follows a
+linear whose backward goes by scales that are known beforehand; makes each one that in training runs the two as one: then the
+backward of bias, BlockNorm, activation, dropout and the casts of dgrad and wgrad are one pass. Where the next linear, right
+behind them, goes by such scales too, it gets FP8 codes, and their forward and its casts are one pass as well. And back.
 
 Nobody but the nn.Sequential sees what lies between its modules while it runs them, whoever calls it and however; where a
-model's own forward calls one by one, or slices, they run for themselves. So they do while one of them has a hook, in steps
+forward does anything else, or somebody slices, they run for themselves. So they do while one of them has a hook, in steps
 that are checked or recorded, and wherever a scale is not known yet. All modules stay the same objects.
 """
 
 import warnings
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type
 
 import torch
 from torch import nn
@@ -21,6 +21,7 @@ from ..mods.norm import BLOCK, EPS
 from ..names import linears, unwrapped
 from .error import one_line
 from .linear import Kernels, follows, kernels_of
+from .straight import ACTIVATIONS, Step, steps_of
 
 DELAYED = frozenset(kernel for kernel in KERNELS if follows(kernel))
 """Their scales are known beforehand, and follow what they are of."""
@@ -28,21 +29,29 @@ DELAYED = frozenset(kernel for kernel in KERNELS if follows(kernel))
 Links = Mapping[int, int]
 """Place of a linear in its nn.Sequential, those within it taken apart -> the place behind its activation."""
 
+Straight = Mapping[int, Tuple[Step, ...]]
+"""id of a module that is no nn.Sequential -> what its forward calls, one behind the other."""
+
 _ACTIVATIONS = {nn.ReLU: "relu", nn.SiLU: "swish", nn.Hardswish: "hard_swish"}
 
 
-class HandingSequential(nn.Sequential):
-    """An nn.Sequential that in training runs linears and what follows them as one where it can."""
+class Handing(nn.Module):
+    """An nn.Sequential, or a module as straight, that in training runs linears and what follows them as one where it can."""
 
     _loka_links: Links = {}
-    _loka_base: Type[nn.Sequential] = nn.Sequential
+    _loka_parts: int = 0
+    """How many there were when its links were made."""
+    _loka_base: Type[nn.Module] = nn.Module
 
     def forward(self, input: Any) -> Any:
         links = self._loka_links
         # A tracer's stand-in for a tensor has no rows to ask for.
         if not (links and self.training and isinstance(input, torch.Tensor) and torch.is_grad_enabled()):
-            return super().forward(input)  # type: ignore[no-untyped-call]
+            return super().forward(input)
         modules: List[Any] = _flat(self)
+        if len(modules) != self._loka_parts:
+            # One within is hooked, or compiled by itself: each by itself has links of its own.
+            return super().forward(input)
         at, takes = 0, False
         while at < len(modules):
             module, to = modules[at], links.get(at, 0)
@@ -61,17 +70,17 @@ class HandingSequential(nn.Sequential):
         return (_blank, (type(self)._loka_base,), *super().__reduce_ex__(2)[2:])
 
 
-_CLASSES: Dict[Type[nn.Sequential], Type[HandingSequential]] = {}
+_CLASSES: Dict[Type[nn.Module], Type[Handing]] = {}
 
 
-def _class_of(base: Type[nn.Sequential]) -> Type[HandingSequential]:
+def _class_of(base: Type[nn.Module]) -> Type[Handing]:
     if base not in _CLASSES:
-        members = {"_loka_base": base, "__module__": __name__, "__doc__": HandingSequential.__doc__}
-        _CLASSES[base] = type(base.__name__, (HandingSequential, base), members)
+        members = {"_loka_base": base, "__module__": __name__, "__doc__": Handing.__doc__}
+        _CLASSES[base] = type(base.__name__, (Handing, base), members)
     return _CLASSES[base]
 
 
-def _blank(base: Type[nn.Sequential]) -> HandingSequential:
+def _blank(base: Type[nn.Module]) -> Handing:
     cls = _class_of(base)
     return cls.__new__(cls)
 
@@ -104,6 +113,8 @@ def _dropped(module: nn.Module) -> Optional[float]:
 
 def _kind(module: nn.Module) -> str:
     """Nothing for a module that gives what it gets."""
+    if not isinstance(module, nn.Module):
+        return ACTIVATIONS.get(module, "other")
     if "forward" in module.__dict__:
         return "other"
     # Of the very class: a subclass may do anything.
@@ -197,16 +208,34 @@ def _may_give(here: Sequence[str], there: Sequence[str]) -> bool:
     return _may_join(here) and {there[0], there[2]} <= DELAYED
 
 
-def links_of(model: nn.Module, planned: Mapping[str, Optional[Kernels]], emulate: bool) -> Dict[str, Dict[int, int]]:
-    """The nn.Sequentials of a model, by name, in which linears that have such kernels stand so. Tails whose kernels give something else
-    on the model's GPU than plain operations do are left out, with a warning."""
+def straight_of(model: nn.Module) -> Dict[str, Tuple[Step, ...]]:
+    """The modules with linears somewhere within whose forward is straight, by name."""
+    found = {}
+    for name, module in unwrapped(model).named_modules():
+        has_linears = any(isinstance(part, nn.Linear) for part in module.modules())
+        if has_linears and not isinstance(module, (nn.Linear, nn.Sequential)):
+            steps = steps_of(module)
+            if steps is not None:
+                found[name] = steps
+    return found
+
+
+def links_of(
+    model: nn.Module, planned: Mapping[str, Optional[Kernels]], emulate: bool, straight: Mapping[str, Tuple[Step, ...]]
+) -> Dict[str, Dict[int, int]]:
+    """The modules, by name, in which linears that have such kernels stand so. Tails whose kernels give something else on the model's GPU
+    than plain operations do are left out, with a warning."""
+    root = unwrapped(model)
     sites = {id(module): site for site, module in linears(model)}
     kernels = {key: planned.get(site) for key, site in sites.items()}
+    steps = {id(root.get_submodule(name)): of_one for name, of_one in straight.items()}
     found: Dict[str, Dict[int, int]] = {}
-    for name, parent in unwrapped(model).named_modules():
-        if not _is_plain(parent):
+    covered: Dict[str, List[Tuple[int, int]]] = {}
+    # What is within first: who has no more than that stays as it is.
+    for name, parent in reversed(list(root.named_modules())):
+        if not _is_plain(parent, steps):
             continue
-        modules, links = _flat(parent), {}
+        modules, links = _flat(parent, steps), {}
         for at, module in enumerate(modules):
             of_one = kernels.get(id(module))
             if of_one is None or not _may_join(of_one):
@@ -215,9 +244,16 @@ def links_of(model: nn.Module, planned: Mapping[str, Optional[Kernels]], emulate
             ends = [to for to in range(at + 2, next_linear + 1) if tail_of(modules[at + 1 : to])[0]]
             if ends and (emulate or _is_sound(tail_of(modules[at + 1 : ends[-1]])[0], module)):
                 links[at] = ends[-1]
-        if links:
-            found[name] = links
+        pairs = [(id(modules[at]), _reader(modules, to, kernels)) for at, to in links.items()]
+        within = [pair for other, of_one in covered.items() if other.startswith(f"{name}." if name else "") for pair in of_one]
+        if not set(pairs) <= set(within):
+            found[name], covered[name] = links, pairs
     return found
+
+
+def _reader(modules: Sequence[nn.Module], to: int, kernels: Mapping[int, Optional[Kernels]]) -> int:
+    """id of the linear of a plan at that place; 0 where there is none."""
+    return id(modules[to]) if to < len(modules) and kernels.get(id(modules[to])) is not None else 0
 
 
 def _is_sound(tail: str, linear: nn.Module) -> bool:
@@ -233,11 +269,15 @@ def _is_sound(tail: str, linear: nn.Module) -> bool:
     return not why_not
 
 
-def readers(model: nn.Module, links: Mapping[str, Links], planned: Mapping[str, Optional[Kernels]]) -> Dict[str, str]:
+def readers(
+    model: nn.Module, links: Mapping[str, Links], planned: Mapping[str, Optional[Kernels]], straight: Mapping[str, Tuple[Step, ...]]
+) -> Dict[str, str]:
     """Site that gives codes -> site that gets them."""
-    sites, found = {id(module): site for site, module in linears(model)}, {}
+    root, found = unwrapped(model), {}
+    sites = {id(module): site for site, module in linears(model)}
+    steps = {id(root.get_submodule(name)): of_one for name, of_one in straight.items()}
     for name, of_one in links.items():
-        modules = _flat(unwrapped(model).get_submodule(name))
+        modules = _flat(root.get_submodule(name), steps)
         for at, to in of_one.items():
             site, reader = sites[id(modules[at])], sites.get(id(modules[to])) if to < len(modules) else None
             here, there = planned.get(site), planned.get(reader or "")
@@ -246,41 +286,57 @@ def readers(model: nn.Module, links: Mapping[str, Links], planned: Mapping[str, 
     return found
 
 
-def _flat(sequence: nn.Module) -> List[nn.Module]:
+def _flat(sequence: nn.Module, straight: Straight = {}) -> List[Any]:
     """What runs in it, in order, one that stands there twice too; of an nn.Sequential within it, what runs in that."""
-    modules: List[nn.Module] = []
-    for part in sequence._modules.values():
-        if part is not None:
-            modules += _flat(part) if _is_plain(part) and not _is_seen(part) else [part]
+    modules: List[Any] = []
+    for part in _steps(sequence, straight):
+        modules += _flat(part, straight) if _is_plain(part, straight) and not _is_seen(part) else [part]
     return modules
 
 
-def _is_plain(module: nn.Module) -> bool:
-    if not isinstance(module, nn.Sequential) or "forward" in module.__dict__:
+def _steps(module: nn.Module, straight: Straight) -> Iterable[Any]:
+    steps = getattr(module, "_loka_steps", None) or straight.get(id(module))
+    if steps is None:
+        return [part for part in module._modules.values() if part is not None]
+    return [getattr(module, step) if isinstance(step, str) else step for step in steps]
+
+
+def _is_plain(module: Any, straight: Straight) -> bool:
+    if not isinstance(module, nn.Module) or "forward" in module.__dict__:
         return False
-    return type(module).forward in (nn.Sequential.forward, HandingSequential.forward)
+    if getattr(module, "_loka_steps", None) is not None or id(module) in straight:
+        return True
+    return isinstance(module, nn.Sequential) and type(module).forward in (nn.Sequential.forward, Handing.forward)
 
 
-def _is_seen(module: nn.Module) -> bool:
+def _is_seen(module: Any) -> bool:
     """Whether a call of it is more than its forward."""
+    if not isinstance(module, nn.Module):
+        return False
     hooks = module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks
     return bool(hooks) or module._compiled_call_impl is not None
 
 
-def put(model: nn.Module, links: Mapping[str, Links]) -> None:
-    """From now on these nn.Sequentials hand codes on."""
+def put(model: nn.Module, links: Mapping[str, Links], straight: Mapping[str, Tuple[Step, ...]]) -> None:
+    """From now on these modules hand codes on."""
+    root = unwrapped(model)
     for name, of_one in links.items():
-        module = unwrapped(model).get_submodule(name)
-        module.__class__ = _class_of(type(module))  # type: ignore[arg-type]
+        module = root.get_submodule(name)
+        module.__class__ = _class_of(type(module))
         module.__dict__["_loka_links"] = dict(of_one)
+        module.__dict__["_loka_parts"] = len(_flat(module, {id(root.get_submodule(each)): steps for each, steps in straight.items()}))
+        for within, steps in straight.items():
+            if within == name or within.startswith(f"{name}." if name else ""):
+                root.get_submodule(within).__dict__["_loka_steps"] = steps
 
 
 def undo(model: nn.Module) -> None:
-    """All nn.Sequentials are what they were."""
+    """All modules are what they were."""
     for module in unwrapped(model).modules():
-        module.__dict__.pop("_loka_links", None)
+        for name in ("_loka_links", "_loka_parts", "_loka_steps"):
+            module.__dict__.pop(name, None)
         cls = type(module)
-        if issubclass(cls, HandingSequential) and _CLASSES.get(cls._loka_base) is cls:
+        if issubclass(cls, Handing) and _CLASSES.get(cls._loka_base) is cls:
             module.__class__ = cls._loka_base
 
 
@@ -291,7 +347,7 @@ def held_apart(model: nn.Module) -> Dict[str, str]:
         links = module.__dict__.get("_loka_links", {})
         modules = _flat(module) if links else []
         for at, to in links.items():
-            if to > len(modules) or id(modules[at]) not in sites:
+            if len(modules) != module.__dict__.get("_loka_parts") or id(modules[at]) not in sites:
                 continue
             reason = why_apart(modules[at:to])
             if not reason and to < len(modules) and _is_seen(modules[to]) and kernels_of(modules[to]) is not None:
@@ -301,4 +357,4 @@ def held_apart(model: nn.Module) -> Dict[str, str]:
     return reasons
 
 
-__all__ = ["HandingSequential", "held_apart", "links_of", "put", "readers", "tail_of", "undo"]
+__all__ = ["Handing", "held_apart", "links_of", "put", "readers", "straight_of", "tail_of", "undo"]
