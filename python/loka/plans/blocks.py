@@ -9,24 +9,21 @@ itself. In inference a block may give E4M3 codes to the linears that read it.
 import copy
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Type
+from typing import Any, Collection, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from torch import nn
-from torch.nn.modules import module as of_all
 
 from .. import graph
 from ..kernels import BLOCK as KERNEL
-from ..kernels import KERNELS, UNFUSED, Scale
+from ..kernels import UNFUSED, Scale
 from ..mods.norm import BLOCK, EPS
 from ..names import clean, linears, unwrapped
 from .document import Plan
 from .error import one_line
-from .linear import follows, kernels_of
+from .linear import DELAYED, kernels_of
 from .report import Entry
-
-DELAYED = tuple(kernel for kernel in KERNELS if follows(kernel))
-"""Their scale of x is known beforehand too, and stands still where nothing is trained."""
+from .swapped import Over, hooks_of_all, put_over, take_off
 
 ATTRIBUTE = "_loka_block"
 """In the `__dict__` of the three modules."""
@@ -58,7 +55,7 @@ class Block:
         """Whether the linear gives the block's output in this call. Asked by all three, who must agree."""
         if not self.is_whole or not _runs_by(self.linear, (KERNEL,)):
             return False
-        return not (self.is_recorded() or _hooks_of_all() or self.hooked())
+        return not (self.is_recorded() or hooks_of_all() or self.hooked())
 
     def is_recorded(self) -> bool:
         tap: Any = self.linear._loka_tap
@@ -103,7 +100,7 @@ class Block:
             return "its forward GEMM runs by another kernel now"
         if self.is_recorded():
             return "a Recorder reads what is in between"
-        return "hooks of all modules read what is in between" if _hooks_of_all() else ""
+        return "hooks of all modules read what is in between" if hooks_of_all() else ""
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> "Block":
         """A copy of the model has copies of its blocks; in a copy of a part each module does what it does by itself."""
@@ -120,24 +117,16 @@ class Block:
         return {**self.__dict__, "_root": None}
 
 
-def _runs_by(linear: nn.Linear, wanted: Tuple[str, ...]) -> bool:
+def _runs_by(linear: nn.Linear, wanted: Collection[str]) -> bool:
     """Whether its forward GEMM still runs by one of these: it may have gone back to BF16 since."""
     kernels = kernels_of(linear)
     return kernels is not None and kernels[0] in wanted
 
 
-def _hooks_of_all() -> bool:
-    return bool(
-        of_all._global_forward_pre_hooks or of_all._global_forward_hooks
-        or of_all._global_backward_hooks or of_all._global_backward_pre_hooks
-    )
-
-
-class HandsOn(nn.Module):
+class HandsOn(Over):
     """A BlockNorm or hard swish that gives what it gets while its block runs in the linear's kernel."""
 
     _loka_block: Optional[Block] = None
-    _loka_base: Type[nn.Module] = nn.Module
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         block = self._loka_block
@@ -145,25 +134,6 @@ class HandsOn(nn.Module):
             return input
         result: torch.Tensor = super().forward(input)
         return result
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """By the class it was made of: classes made while the program runs have no name to be loaded by."""
-        return (_blank, (type(self)._loka_base,), *super().__reduce_ex__(2)[2:])
-
-
-_CLASSES: Dict[Type[nn.Module], Type[HandsOn]] = {}
-
-
-def _class_of(base: Type[nn.Module]) -> Type[HandsOn]:
-    if base not in _CLASSES:
-        members = {"_loka_base": base, "__module__": __name__, "__doc__": HandsOn.__doc__}
-        _CLASSES[base] = type(base.__name__, (HandsOn, base), members)
-    return _CLASSES[base]
-
-
-def _blank(base: Type[nn.Module]) -> HandsOn:
-    cls = _class_of(base)
-    return cls.__new__(cls)
 
 
 @dataclass(frozen=True)
@@ -210,8 +180,8 @@ def fuse(model: nn.Module, site: nn.Linear, norm: nn.Module, activation: nn.Modu
     block = Block(unwrapped(model), site, norm, activation)
     for module in (site, norm, activation):
         module.__dict__[ATTRIBUTE] = block
-        if module is not site and not isinstance(module, HandsOn):
-            module.__class__ = _class_of(type(module))  # pyright: ignore
+        if module is not site:
+            put_over(module, HandsOn)
 
 
 def hand_on(block: Block, readers: List[nn.Linear], scale: float) -> None:
@@ -239,9 +209,7 @@ def unfuse(model: nn.Module) -> None:
     for module in unwrapped(model).modules():
         module.__dict__.pop(ATTRIBUTE, None)
         module.__dict__.pop(FEEDER, None)
-        cls = type(module)
-        if issubclass(cls, HandsOn) and _CLASSES.get(cls._loka_base) is cls:
-            module.__class__ = cls._loka_base
+        take_off(module, HandsOn)
 
 
 def put(model: nn.Module, planned: "Planned") -> None:

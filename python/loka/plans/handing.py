@@ -9,22 +9,19 @@ that are checked or recorded, and wherever a scale is not known yet. All modules
 """
 
 import warnings
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
-from torch.nn.modules import module as of_all
 
 from ..kernels import BLOCK as KERNEL
-from ..kernels import HANDED_ROWS, KERNELS, NORMED, Scale, sound
+from ..kernels import HANDED_ROWS, NORMED, Scale, sound
 from ..mods.norm import BLOCK, EPS
 from ..names import linears, unwrapped
 from .error import one_line
-from .linear import Kernels, follows, kernels_of
+from .linear import DELAYED, Kernels, kernels_of
 from .straight import ACTIVATIONS, Step, steps_of
-
-DELAYED = frozenset(kernel for kernel in KERNELS if follows(kernel))
-"""Their scales are known beforehand, and follow what they are of."""
+from .swapped import Over, hooks_of_all, put_over, take_off
 
 Links = Mapping[int, int]
 """Place of a linear in its nn.Sequential, those within it taken apart -> the place behind its activation."""
@@ -35,13 +32,12 @@ Straight = Mapping[int, Tuple[Step, ...]]
 _ACTIVATIONS = {nn.ReLU: "relu", nn.SiLU: "swish", nn.Hardswish: "hard_swish"}
 
 
-class Handing(nn.Module):
+class Handing(Over):
     """An nn.Sequential, or a module as straight, that in training runs linears and what follows them as one where it can."""
 
     _loka_links: Links = {}
     _loka_parts: int = 0
     """How many there were when its links were made."""
-    _loka_base: Type[nn.Module] = nn.Module
 
     def forward(self, input: Any) -> Any:
         links = self._loka_links
@@ -64,25 +60,6 @@ class Handing(nn.Module):
             input = module._loka_product(input, module.bias, module._loka_kernels, takes, gives, tail, dropout)
             takes, at = gives is not None, to if tail else at + 1
         return input
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """By the class it was made of: classes made while the program runs have no name to be loaded by."""
-        return (_blank, (type(self)._loka_base,), *super().__reduce_ex__(2)[2:])
-
-
-_CLASSES: Dict[Type[nn.Module], Type[Handing]] = {}
-
-
-def _class_of(base: Type[nn.Module]) -> Type[Handing]:
-    if base not in _CLASSES:
-        members = {"_loka_base": base, "__module__": __name__, "__doc__": Handing.__doc__}
-        _CLASSES[base] = type(base.__name__, (Handing, base), members)
-    return _CLASSES[base]
-
-
-def _blank(base: Type[nn.Module]) -> Handing:
-    cls = _class_of(base)
-    return cls.__new__(cls)
 
 
 def tail_of(modules: Sequence[nn.Module]) -> Tuple[str, float]:
@@ -138,9 +115,9 @@ def _now(modules: Sequence[nn.Module], behind: Sequence[nn.Module], input: torch
     of its tail and itself as one; no tail where each runs for itself."""
     linear: Any = modules[0]
     apart: Tuple[str, float, Optional[Scale]] = ("", 0.0, None)
-    if why_apart(modules) or not (_fits(linear, input) and _is_settled(linear)):
-        return apart
     tail, dropout = tail_of(modules[1:])
+    if not tail or why_apart(modules) or not (_fits(linear, input) and _is_settled(linear)):
+        return apart
     if behind and not why_not_given(linear, behind[0]) and _is_settled(behind[0]):
         reader: Any = behind[0]
         scale: Optional[Scale] = reader._loka_scales[0]
@@ -170,21 +147,15 @@ def _is_settled(module: nn.Module) -> bool:
 
 
 def why_apart(modules: Sequence[nn.Module]) -> str:
-    """Why a linear and the modules of its tail each run for themselves, whatever the step; nothing where they run as one."""
+    """Why a linear and the modules of its tail each run for themselves, whatever the step, as long as they are one; nothing where they
+    run together."""
     kernels = kernels_of(modules[0])
     if kernels is None or not _may_join(kernels):
         return "its backward runs by another kernel now"
-    if not tail_of(modules[1:])[0]:
-        return "what follows it was changed"
     for module in modules:
         if _is_seen(module):
             return _hooked(module)
-    if (
-        of_all._global_forward_pre_hooks or of_all._global_forward_hooks
-        or of_all._global_backward_hooks or of_all._global_backward_pre_hooks
-    ):  # fmt: skip
-        return "hooks of all modules see what is in between"
-    return ""
+    return "hooks of all modules see what is in between" if hooks_of_all() else ""
 
 
 def why_not_given(linear: nn.Module, reader: nn.Module) -> str:
@@ -208,34 +179,32 @@ def _may_give(here: Sequence[str], there: Sequence[str]) -> bool:
     return _may_join(here) and {there[0], there[2]} <= DELAYED
 
 
-def straight_of(model: nn.Module) -> Dict[str, Tuple[Step, ...]]:
-    """The modules with linears somewhere within whose forward is straight, by name."""
+def straight_of(model: nn.Module) -> Straight:
+    """The modules with linears somewhere within whose forward is straight."""
     found = {}
-    for name, module in unwrapped(model).named_modules():
+    for module in unwrapped(model).modules():
         has_linears = any(isinstance(part, nn.Linear) for part in module.modules())
         if has_linears and not isinstance(module, (nn.Linear, nn.Sequential)):
             steps = steps_of(module)
             if steps is not None:
-                found[name] = steps
+                found[id(module)] = steps
     return found
 
 
 def links_of(
-    model: nn.Module, planned: Mapping[str, Optional[Kernels]], emulate: bool, straight: Mapping[str, Tuple[Step, ...]]
+    model: nn.Module, planned: Mapping[str, Optional[Kernels]], emulate: bool, straight: Straight
 ) -> Dict[str, Dict[int, int]]:
     """The modules, by name, in which linears that have such kernels stand so. Tails whose kernels give something else on the model's GPU
     than plain operations do are left out, with a warning."""
-    root = unwrapped(model)
     sites = {id(module): site for site, module in linears(model)}
     kernels = {key: planned.get(site) for key, site in sites.items()}
-    steps = {id(root.get_submodule(name)): of_one for name, of_one in straight.items()}
     found: Dict[str, Dict[int, int]] = {}
     covered: Dict[str, List[Tuple[int, int]]] = {}
     # What is within first: who has no more than that stays as it is.
-    for name, parent in reversed(list(root.named_modules())):
-        if not _is_plain(parent, steps):
+    for name, parent in reversed(list(unwrapped(model).named_modules())):
+        if not _is_plain(parent, straight):
             continue
-        modules, links = _flat(parent, steps), {}
+        modules, links = _flat(parent, straight), {}
         for at, module in enumerate(modules):
             of_one = kernels.get(id(module))
             if of_one is None or not _may_join(of_one):
@@ -270,14 +239,12 @@ def _is_sound(tail: str, linear: nn.Module) -> bool:
 
 
 def readers(
-    model: nn.Module, links: Mapping[str, Links], planned: Mapping[str, Optional[Kernels]], straight: Mapping[str, Tuple[Step, ...]]
+    model: nn.Module, links: Mapping[str, Links], planned: Mapping[str, Optional[Kernels]], straight: Straight
 ) -> Dict[str, str]:
     """Site that gives codes -> site that gets them."""
-    root, found = unwrapped(model), {}
-    sites = {id(module): site for site, module in linears(model)}
-    steps = {id(root.get_submodule(name)): of_one for name, of_one in straight.items()}
+    sites, found = {id(module): site for site, module in linears(model)}, {}
     for name, of_one in links.items():
-        modules = _flat(root.get_submodule(name), steps)
+        modules = _flat(unwrapped(model).get_submodule(name), straight)
         for at, to in of_one.items():
             site, reader = sites[id(modules[at])], sites.get(id(modules[to])) if to < len(modules) else None
             here, there = planned.get(site), planned.get(reader or "")
@@ -317,17 +284,16 @@ def _is_seen(module: Any) -> bool:
     return bool(hooks) or module._compiled_call_impl is not None
 
 
-def put(model: nn.Module, links: Mapping[str, Links], straight: Mapping[str, Tuple[Step, ...]]) -> None:
+def put(model: nn.Module, links: Mapping[str, Links], straight: Straight) -> None:
     """From now on these modules hand codes on."""
-    root = unwrapped(model)
     for name, of_one in links.items():
-        module = root.get_submodule(name)
-        module.__class__ = _class_of(type(module))
+        module = unwrapped(model).get_submodule(name)
+        put_over(module, Handing)
         module.__dict__["_loka_links"] = dict(of_one)
-        module.__dict__["_loka_parts"] = len(_flat(module, {id(root.get_submodule(each)): steps for each, steps in straight.items()}))
-        for within, steps in straight.items():
-            if within == name or within.startswith(f"{name}." if name else ""):
-                root.get_submodule(within).__dict__["_loka_steps"] = steps
+        module.__dict__["_loka_parts"] = len(_flat(module, straight))
+        for within in module.modules():
+            if id(within) in straight:
+                within.__dict__["_loka_steps"] = straight[id(within)]
 
 
 def undo(model: nn.Module) -> None:
@@ -335,9 +301,7 @@ def undo(model: nn.Module) -> None:
     for module in unwrapped(model).modules():
         for name in ("_loka_links", "_loka_parts", "_loka_steps"):
             module.__dict__.pop(name, None)
-        cls = type(module)
-        if issubclass(cls, Handing) and _CLASSES.get(cls._loka_base) is cls:
-            module.__class__ = cls._loka_base
+        take_off(module, Handing)
 
 
 def held_apart(model: nn.Module) -> Dict[str, str]:
@@ -349,7 +313,7 @@ def held_apart(model: nn.Module) -> Dict[str, str]:
         for at, to in links.items():
             if len(modules) != module.__dict__.get("_loka_parts") or id(modules[at]) not in sites:
                 continue
-            reason = why_apart(modules[at:to])
+            reason = why_apart(modules[at:to]) or ("" if tail_of(modules[at + 1 : to])[0] else "what follows it was changed")
             if not reason and to < len(modules) and _is_seen(modules[to]) and kernels_of(modules[to]) is not None:
                 reason = _hooked(modules[to])
             if reason:

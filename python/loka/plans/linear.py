@@ -194,6 +194,10 @@ def follows(kernel: str) -> bool:
     return kernel in routing.KERNELS and routing.numerics(kernel, "wgrad").b.granularity == "static"
 
 
+DELAYED = frozenset(kernel for kernel in routing.KERNELS if follows(kernel))
+"""Their scales are known beforehand, and follow what they are of where something is trained."""
+
+
 def counts(kernel: str) -> bool:
     """LoKA's own kernels count what saturates as they cast; of the others the canary looks at a sample."""
     return kernel.startswith("loka/")
@@ -232,6 +236,6 @@ def _is_recorded(cls: type) -> bool:
 
 
 __all__ = [
-    "Kernels", "LokaLinear", "PAUSED", "Scales", "follows", "holds", "is_recorded", "is_settled", "kernels_of", "known_scales", "routed_class", "route",
+    "DELAYED", "Kernels", "LokaLinear", "PAUSED", "Scales", "follows", "holds", "is_recorded", "is_settled", "kernels_of", "known_scales", "routed_class", "route",
     "saturated_of", "settle", "unroute", "wanted_scales", "why_not_routable",
 ]
