@@ -5,7 +5,8 @@
     python benches/training/handed.py --model tiny --cpu --turns 1                  # emulated: times mean nothing
 
 `5.6G`, `2.1G`, `tiny`: public Wukong with the Mods, the interaction stack alone, on random embeddings. `relu`, `silu`, `gelu`: an MLP as
-most are written, with biases and without a norm, 2,048-4,096-4,096-2,048-1,024, batch 32,768. FP32 parameters under BF16 autocast,
+most are written, with biases and without a norm, 2,048-4,096-4,096-2,048-1,024, batch 32,768. `layer_norm`, `rms_norm`: the same with such a
+norm over whole rows in front of each SiLU. FP32 parameters under BF16 autocast,
 torch.compile, mean loss, Adam (fused). The plan is all linears but the head's by `cublaslt/fp8-delayed`, wgrad promoted. First,
 gradients of three blocks in the third step against BF16's and against the blocks apart. Then milliseconds a step, launched, in turns in
 one process, whole and without the optimizer, and memory; with --profile GPU time by kernel.
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 import types
-from typing import Callable, Dict, List, Type
+from typing import Callable, Dict, List
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(pathlib.Path(__file__).resolve().parent)]
@@ -38,7 +39,11 @@ FAST, PROMOTED, BF16 = "cublaslt/fp8-delayed+fast", "cublaslt/fp8-delayed", "cub
 MODS = ["block_norm", "hard_swish", "no_bias"]
 ARMS = ("bf16", "apart", "handed")
 STEPS_A_TURN = 10
-ACTIVATIONS = {"relu": nn.ReLU, "silu": nn.SiLU, "gelu": nn.GELU}
+MLPS: Dict[str, Callable[[int], List[nn.Module]]] = {
+    "relu": lambda n: [nn.ReLU()], "silu": lambda n: [nn.SiLU()], "gelu": lambda n: [nn.GELU()],
+    "layer_norm": lambda n: [nn.LayerNorm(n), nn.SiLU()], "rms_norm": lambda n: [nn.RMSNorm(n), nn.SiLU()],
+}  # fmt: skip
+"""What follows a linear of n columns."""
 WIDTHS = (2048, 4096, 4096, 2048, 1024)
 MLP_BATCH = 32_768
 
@@ -108,11 +113,11 @@ class Arm:
 
 
 class Mlp(nn.Module):
-    def __init__(self, activation: Type[nn.Module]) -> None:
+    def __init__(self, following: Callable[[int], List[nn.Module]]) -> None:
         super().__init__()
         parts: List[nn.Module] = []
         for k, n in zip(WIDTHS, WIDTHS[1:]):
-            parts += [nn.Linear(k, n), activation()]
+            parts += [nn.Linear(k, n), *following(n)]
         self.mlp, self.top = nn.Sequential(*parts), nn.Linear(WIDTHS[-1], 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -121,8 +126,8 @@ class Mlp(nn.Module):
 
 
 def made(kind: str) -> nn.Module:
-    if kind in ACTIVATIONS:
-        return Mlp(ACTIVATIONS[kind])
+    if kind in MLPS:
+        return Mlp(MLPS[kind])
     model = PublicWukong(PUBLIC_SHAPES[kind])
     loka.mods.apply(model, MODS, keep=["top"], everywhere=True)
     return model
@@ -156,8 +161,8 @@ def gradients(arm: str, device: str, rows: int, kind: str, compiled: bool = True
     torch._dynamo.reset()
     parts: List[nn.Module] = []
     for _ in range(3):
-        if kind in ACTIVATIONS:
-            parts += [nn.Linear(512, 512), ACTIVATIONS[kind]()]
+        if kind in MLPS:
+            parts += [nn.Linear(512, 512), *MLPS[kind](512)]
         else:
             parts += [nn.Linear(512, 512, bias=False), loka.mods.BlockNorm(512), nn.Hardswish()]
     model = nn.Sequential(*parts, nn.Linear(512, 16)).to(device)
@@ -203,7 +208,7 @@ def profile(arm: Arm, inputs: List[Tensor], y: Tensor, steps: int = 3) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=[*PUBLIC_SHAPES, *ACTIVATIONS], default="5.6G")
+    parser.add_argument("--model", choices=[*PUBLIC_SHAPES, *MLPS], default="5.6G")
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--cpu", action="store_true", help="emulated")
     parser.add_argument("--profile", action="store_true")

@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import torch
 
 from loka.kernels import KERNELS, linear, numerics, why_not
-from loka.kernels import Switch, Watch, WeightCache, delayed, handed, native_ops
+from loka.kernels import Switch, Watch, WeightCache, delayed, handed, native_ops, norms
 from loka.kernels.casts import by_known_scale, input_and_weight, straight_and_turned
 from loka.plans.following import follow, following
 from loka.plans.linear import route, wanted_scales
@@ -506,9 +506,9 @@ def check_handed(checks):
             of_h, of_dz = (torch.full((1,), 2.0**power, device="cuda") for power in (-5, -19))
             y = handed._biased(z, bias)
             h, dz = handed._after(y, tail), handed._before(dh, y, tail)
-            packed, largest = handed.output(z, bias, 1 / of_h, tail)
+            packed, largest, _ = handed.output(z, bias, 1 / of_h, tail)
             of = (handed.gate(packed), None) if tail == "relu" else (z, bias)
-            *gradient, largest_dz, sums = handed.gradient(dh, *of, of_dz, 1 / of_dz, tail, True)
+            *gradient, largest_dz, sums, _, _ = handed.gradient(dh, *of, of_dz, 1 / of_dz, tail, True)
             if tail == "relu":
                 # Where it was joined to its linear alone, by what comes out of it.
                 again = handed.gradient(dh, h, None, of_dz, 1 / of_dz, tail)
@@ -516,7 +516,7 @@ def check_handed(checks):
                 checks.tell(same, f"handed {tail} by its result [{rows}, {cols}] with {value}")
             if value is None and rows in (48, 336):
                 keep = torch.rand(z.shape, device="cuda") < 0.75
-                dropped, _ = handed.output(z, bias, 1 / of_h, tail, keep, 0.25)
+                dropped = handed.output(z, bias, 1 / of_h, tail, keep, 0.25).h
                 wanted = delayed.codes(h * keep * (1 / 0.75), 1 / of_h, "e4m3")
                 found = handed.taken(dropped, of_h)[0].bits
                 good = float((magnitude(found) != magnitude(wanted)).float().mean()) < 0.003
@@ -545,12 +545,50 @@ def check_handed(checks):
                 checks.tell(good, f"handed {tail} sums [{rows}, {cols}]")
 
 
+def check_normed(checks):
+    """Likewise behind a norm over whole rows, with the gradients of its own parameters; rows far from zero, too."""
+    sizes = ((16, 256), (80, 48), (1040, 768), (336, 1200), (8192, 4096), (16, 16384), (131072, 256))
+    for norm, activation, (rows, cols) in itertools.product(norms.ROW_NORMS, ("", "relu", "swish", "gelu"), sizes):
+        tail = handed.row_normed(norm, activation)
+        for far in (0.0, 300.0):
+            z, dh = random(rows, cols, seed=rows) + far, random(rows, cols, seed=cols, spread=0) * 1e-4
+            z = z.bfloat16()
+            bias = None if rows == 80 else random(cols, 1, seed=9, spread=0).view(-1).float()
+            weight = None if rows == 336 else 1 + 0.1 * random(cols, 1, seed=10, spread=0).view(-1).float()
+            shift = 0.1 * random(cols, 1, seed=11, spread=0).view(-1).float() if norm == "layer_norm" and weight is not None else None
+            keep = torch.rand(z.shape, device="cuda") < 0.75 if rows in (80, 1040) else None
+            dropout = 0.25 if keep is not None else 0.0
+            of = norms.Norm(weight, shift, 1e-5)
+            of_h, of_dz = (torch.full((1,), 2.0**power, device="cuda") for power in (-5, -19))
+            y = handed._biased(z, bias).detach().requires_grad_()
+            leaves = [y, *(part.requires_grad_() for part in (weight, shift) if part is not None)]
+            behind = handed._behind_norm(y, tail, of)[0].bfloat16()
+            h = behind if keep is None else behind * keep * (1 / 0.75)
+            exact_dz, *exact_parts = torch.autograd.grad(h, leaves, dh)
+            with torch.no_grad():
+                made = handed.output(z, bias, 1 / of_h, tail, keep, dropout, of)
+                found = handed.gradient(dh, z, bias, of_dz, 1 / of_dz, tail, True, keep, dropout, of, made.stats)
+                for what, exact, scale, (straight, turned), most in (
+                    ("h", h, of_h, handed.taken(made.h, of_h), made.maxima), ("dz", exact_dz, of_dz, found[:2], found.maxima)
+                ):
+                    wanted = delayed.codes(exact, 1 / scale, "e4m3").float()
+                    good = torch.equal(straight.bits.view(torch.uint8).t(), turned.bits.view(torch.uint8))
+                    good &= float((straight.bits.float() != wanted).float().mean()) < 0.003
+                    good &= abs(float(most.max()) / float(exact.abs().max()) - 1) <= 0.01
+                    checks.tell(good, f"{tail} {what} [{rows}, {cols}] {far} from zero")
+                sums = [found.sums, *(part for part in (found.norm_weight, found.norm_bias) if part is not None)]
+                wanted = [exact_dz.float().sum(0), *exact_parts]
+                # Of a layer norm dz adds up to nothing a row: of what rounding leaves, sums over rows are made.
+                good = len(sums) == len(wanted) and all(float((a - b).norm()) <= 0.01 * float(b.norm()) for a, b in zip(sums, wanted))
+                checks.tell(good, f"{tail} sums [{rows}, {cols}] {far} from zero")
+
+
 def main():
     if not torch.cuda.is_available():
         print("skipped: no CUDA device")
         sys.exit(2)
     checks = Checks()
-    casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_scales, check_delayed, check_handed)
+    casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_scales, check_delayed, check_handed, check_normed)
     for check in (*casts, check_gemms, check_non_finite, check_compiled, check_checked, check_graph, check_rest):
         try:
             check(checks)

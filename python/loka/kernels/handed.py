@@ -8,18 +8,20 @@ a norm and its activation nothing is, as in compiled code.
 """
 
 from functools import lru_cache
-from typing import NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from . import norms
 from .casts import Quantized, triton_casts
 from .delayed import codes, largest
 from .native_ops import BLOCK, block_gradient, block_output
+from .norms import ROW_NORMS, Norm
 
 if triton_casts is not None:
-    from . import triton_tails
+    from . import triton_norms, triton_tails
 
 ROWS = 16
 """Rows are a multiple of it: the reduced dimension of a GEMM that reads codes turned."""
@@ -28,16 +30,40 @@ NORMED = "block_norm+hard_swish"
 """BlockNorm(256) and hard swish."""
 
 TAILS = (NORMED, "hard_swish", "relu", "swish", "gelu", "gelu_tanh")
-"""What may follow a linear, by the words of a trace's tail."""
+"""What may follow a linear, by the words of a trace's tail; and a norm over its whole rows, alone or before one of these: `row_normed`."""
+
+
+def row_normed(norm: str, activation: str = "") -> str:
+    """The tail of a norm of `norms.ROW_NORMS` and of what follows it."""
+    return f"{norm}+{activation}" if activation else norm
+
+
+_ROW_NORMED: Dict[str, Tuple[str, str]] = {row_normed(norm, after): (norm, after) for norm in ROW_NORMS for after in ("", *TAILS[1:])}
+"""Such a tail -> its norm and its activation."""
+
+
+def is_row_normed(tail: str) -> bool:
+    return tail in _ROW_NORMED
+
+
+class Output(NamedTuple):
+    """What comes behind z: as codes, in a tensor like z, or as it is; the largest |h| of codes; and what a backward reads of the rows."""
+
+    h: Tensor
+    maxima: Optional[Tensor]
+    stats: Optional[norms.Stats]
 
 
 class Gradient(NamedTuple):
-    """Codes of dz [rows, cols], turned [cols, rows], maxima of |dz|, and its sums over rows [cols] in FP32, if wanted."""
+    """Codes of dz [rows, cols], turned [cols, rows], maxima of |dz|, and its sums over rows [cols] in FP32, if wanted; and gradients of a
+    norm's own weight and bias, where it has these."""
 
     straight: Quantized
     turned: Quantized
     maxima: Tensor
     sums: Optional[Tensor]
+    norm_weight: Optional[Tensor] = None
+    norm_bias: Optional[Tensor] = None
 
 
 def kept(z: Tensor, dropout: float) -> Optional[Tensor]:
@@ -46,23 +72,49 @@ def kept(z: Tensor, dropout: float) -> Optional[Tensor]:
 
 
 def output(
-    z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: str, keep: Optional[Tensor] = None, dropout: float = 0.0
-) -> Tuple[Tensor, Tensor]:
-    """(codes in a tensor like z, maxima of |h|) of z [rows, cols] in BF16, by a scale that is known beforehand. `keep`: `kept`."""
+    z: Tensor, bias: Optional[Tensor], inverse: Tensor, tail: str, keep: Optional[Tensor] = None, dropout: float = 0.0,
+    norm: Optional[Norm] = None,
+) -> Output:
+    """In codes, of z [rows, cols] in BF16, by a scale that is known beforehand. `keep`: `kept`; `norm`: of a tail with one over rows."""
+    by = _enlarged(dropout)
+    if norm is not None:
+        kind, activation = _ROW_NORMED[tail]
+        layer, weight, shift, eps = kind == "layer_norm", norm.weight, norm.bias, norm.eps
+        place = TAILS.index(activation) if activation else 0
+        if z.is_cuda:
+            both, maxima, mean, rstd = triton_norms.output(z.contiguous(), bias, keep, weight, shift, inverse, place, layer, eps, by)
+            packed = both.view(z.dtype)
+        elif torch.compiler.is_compiling():
+            packed, maxima, mean, rstd = normed_by_parts(z, bias, keep, weight, shift, inverse, tail, eps, by)
+        else:
+            packed, maxima, mean, rstd = _normed(z, bias, keep, weight, shift, inverse, tail, eps, by)
+        return Output(packed, maxima, norms.Stats(mean if layer else None, rstd))
     if z.is_cuda:
-        both, maxima = triton_tails.output(z.contiguous(), bias, keep, inverse, TAILS.index(tail), _enlarged(dropout))
-        return both.view(z.dtype), maxima
+        both, maxima = triton_tails.output(z.contiguous(), bias, keep, inverse, TAILS.index(tail), by)
+        return Output(both.view(z.dtype), maxima, None)
     by_parts = output_by_parts if torch.compiler.is_compiling() else _output
-    found: Tuple[Tensor, Tensor] = by_parts(z, bias, keep, inverse, tail, _enlarged(dropout))
-    return found
+    packed, maxima = by_parts(z, bias, keep, inverse, tail, by)
+    return Output(packed, maxima, None)
 
 
 def joined(
-    z: Tensor, bias: Optional[Tensor], tail: str, keep: Optional[Tensor], dropout: float
-) -> Tuple[Tensor, Tensor]:
-    """What comes behind z [rows, cols], in its type, and that before its dropout."""
-    h = _after(_biased(z, bias), tail)
-    return _dropped(h, keep, _enlarged(dropout)), h
+    z: Tensor, bias: Optional[Tensor], tail: str, keep: Optional[Tensor], dropout: float, norm: Optional[Norm] = None, wide: bool = False
+) -> Tuple[Output, Tensor]:
+    """What comes behind z [rows, cols], in its type, or behind a norm FP32 where it is to be `wide`; and that before its dropout."""
+    y, stats = _biased(z, bias), None
+    if norm is None:
+        h = _after(y, tail)
+    else:
+        h, stats = _behind_norm(y, tail, norm)
+        h = h if wide else h.to(y.dtype)
+    return Output(_dropped(h, keep, _enlarged(dropout)), None, stats), h
+
+
+def _behind_norm(y: Tensor, tail: str, norm: Norm) -> Tuple[Tensor, norms.Stats]:
+    """In FP32."""
+    kind, activation = _ROW_NORMED[tail]
+    out, stats = norms.normed(y, kind, norm)
+    return _after(out, activation) if activation else out, stats
 
 
 def _enlarged(dropout: float) -> float:
@@ -82,11 +134,24 @@ def _output(
     z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: str, by: float
 ) -> Tuple[Tensor, Tensor]:
     h = _dropped(_after(_biased(z, bias), tail), keep, by)
+    return _packed(h, inverse, tail == "relu"), largest(h)
+
+
+def _packed(h: Tensor, inverse: Tensor, signed: bool = False) -> Tensor:
     straight = codes(h, inverse, "e4m3").view(torch.uint8)
-    if tail == "relu":
+    if signed:
         straight = torch.where(h <= 0, straight | 0x80, straight)
     packed = torch.cat([straight.flatten(), straight.t().flatten()])
-    return packed.view(z.dtype).view(z.shape), largest(h)
+    return packed.view(h.dtype).view(h.shape)
+
+
+def _normed(
+    z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], weight: Optional[Tensor], shift: Optional[Tensor], inverse: Tensor,
+    tail: str, eps: float, by: float,
+) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    h, stats = _behind_norm(_biased(z, bias), tail, Norm(weight, shift, eps))
+    h = _dropped(h.to(z.dtype), keep, by)
+    return _packed(h, inverse), largest(h), stats.rstd.new_empty(0) if stats.mean is None else stats.mean, stats.rstd
 
 
 def _after(y: Tensor, tail: str) -> Tensor:
@@ -125,6 +190,26 @@ def _(
     return torch.empty_like(z), z.new_empty(z.shape[0])
 
 
+@torch.library.custom_op("loka::handed_normed_output", mutates_args=())
+def normed_by_parts(
+    z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], weight: Optional[Tensor], shift: Optional[Tensor], inverse: Tensor,
+    tail: str, eps: float, by: float,
+) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As `output_by_parts`, with a norm over rows."""
+    return _normed(z, bias, keep, weight, shift, inverse, tail, eps, by)
+
+
+@normed_by_parts.register_fake
+def _(
+    z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], weight: Optional[Tensor], shift: Optional[Tensor], inverse: Tensor,
+    tail: str, eps: float, by: float,
+) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    rows = z.shape[0]
+    has_mean = _ROW_NORMED[tail][0] == "layer_norm"
+    mean, rstd = (z.new_empty(size, dtype=torch.float32) for size in (rows if has_mean else 0, rows))
+    return torch.empty_like(z), z.new_empty(rows), mean, rstd
+
+
 def taken(h: Tensor, scale: Tensor) -> Tuple[Quantized, Quantized]:
     """What `output` has put into it: [rows, cols], and turned [cols, rows]."""
     rows, cols = h.size(0), h.size(1)
@@ -139,25 +224,55 @@ def gate(h: Tensor) -> Tensor:
 
 def gradient(
     dh: Tensor, z: Tensor, bias: Optional[Tensor], scale: Tensor, inverse: Tensor, tail: str, sums: bool = False,
-    keep: Optional[Tensor] = None, dropout: float = 0.0,
+    keep: Optional[Tensor] = None, dropout: float = 0.0, norm: Optional[Norm] = None, stats: Optional[norms.Stats] = None,
 ) -> Gradient:
     """Of z [rows, cols], from the gradient of h. `sums`: the bias's, too. z of a ReLU, which has no bias here: what came out of it, or
-    its `gate`, which knows what was dropped."""
+    its `gate`, which knows what was dropped. `stats`: what `output` knew of the rows of a `norm`."""
     dh = dh.to(torch.bfloat16)
+    by = _enlarged(dropout)
+    if norm is not None and stats is not None:
+        return _norm_gradient(dh, z, bias, scale, inverse, tail, sums, keep, by, norm, stats)
     summed: Optional[Tensor] = None
     # Not `is_cuda`, which PyTorch 2.6 cannot compile here.
     if dh.device.type == "cuda":
         straight, turned, maxima, parts = triton_tails.gradient(
-            dh.contiguous(), z, bias, keep, inverse, TAILS.index(tail), sums, _enlarged(dropout)
+            dh.contiguous(), z, bias, keep, inverse, TAILS.index(tail), sums, by
         )
         summed = parts.sum(0) if sums else None
     else:
-        dh = dh * _enlarged(dropout) if dropout and keep is None else _dropped(dh, keep, _enlarged(dropout))
+        dh = dh * by if dropout and keep is None else _dropped(dh, keep, by)
         dz = _before(dh, _biased(z, bias), tail)
         straight, maxima = codes(dz, inverse, "e4m3"), largest(dz)
         turned = straight.t().contiguous()
         summed = dz.sum(0, dtype=torch.float32) if sums else None
     return Gradient(Quantized(straight, scale), Quantized(turned, scale), maxima, summed)
+
+
+def _norm_gradient(
+    dh: Tensor, z: Tensor, bias: Optional[Tensor], scale: Tensor, inverse: Tensor, tail: str, sums: bool, keep: Optional[Tensor],
+    by: float, norm: Norm, stats: norms.Stats,
+) -> Gradient:
+    activation = _ROW_NORMED[tail][1]
+    mean, rstd, weight, shift = stats.mean, stats.rstd, norm.weight, norm.bias
+    if dh.device.type == "cuda":
+        place = TAILS.index(activation) if activation else 0
+        straight, turned, maxima, parts = triton_norms.gradient(
+            dh.contiguous(), z, bias, keep, weight, shift, mean, rstd, inverse, place, sums, by
+        )
+        added = parts.sum(0) if sums or weight is not None else parts[0]
+        summed, by_weight, by_shift = added[0], added[1], added[2]
+    else:
+        dh = _dropped(dh, keep, by).float()
+        hat, out = norms.again(_biased(z, bias), stats, norm)
+        made = norms.gradient(_before(dh, out, activation) if activation else dh, hat, stats, norm)
+        dz = made.y.to(torch.bfloat16)
+        straight, maxima = codes(dz, inverse, "e4m3"), largest(dz)
+        turned, summed = straight.t().contiguous(), dz.sum(0, dtype=torch.float32)
+        by_weight, by_shift = made.weight, made.bias  # type: ignore[assignment]
+    return Gradient(
+        Quantized(straight, scale), Quantized(turned, scale), maxima, summed if sums else None,
+        None if weight is None else by_weight, None if shift is None else by_shift,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=None)
@@ -169,27 +284,42 @@ def sound(tail: str, device: torch.device) -> bool:
     rows, cols, dropout = 80, 512, 0.25
     draw = torch.Generator(device).manual_seed(1)
     z, dh = (torch.randn(rows, cols, device=device, generator=draw).bfloat16() for _ in range(2))
-    bias = torch.randn(cols, device=device, generator=draw)
+    bias, weight, shift = (torch.randn(cols, device=device, generator=draw) for _ in range(3))
     keep = torch.rand(rows, cols, device=device, generator=draw) > dropout
     scale = torch.full((1,), 2.0**-6, device=device)
-    y = _biased(z, bias)
-    h = _dropped(_after(y, tail), keep, _enlarged(dropout))
-    dz = _before(_dropped(dh, keep, _enlarged(dropout)), y, tail)
-    packed, largest_h = output(z, bias, 1 / scale, tail, keep, dropout)
-    if tail == "relu":
-        made = gradient(dh, gate(packed), None, scale, 1 / scale, tail, True, None, dropout)
+    norm = Norm(weight, shift if tail.startswith("layer_norm") else None, 1e-5) if is_row_normed(tail) else None
+    leaves = [y.requires_grad_() for y in (_biased(z, bias).detach(), weight.clone(), shift.clone())]
+    if norm is None:
+        h = _dropped(_after(leaves[0].detach(), tail), keep, _enlarged(dropout))
+        wanted: Tuple[Any, ...] = (_before(_dropped(dh, keep, _enlarged(dropout)), leaves[0].detach(), tail), None, None)
     else:
-        made = gradient(dh, z, bias, scale, 1 / scale, tail, True, keep, dropout)
-    assert made.sums is not None
-    found = [(h, *taken(packed, scale), largest_h), (dz, made.straight, made.turned, made.maxima)]
-    good = float((made.sums - dz.float().sum(0)).norm()) <= 0.01 * float(dz.float().sum(0).norm())
+        with torch.enable_grad():
+            behind, _ = _behind_norm(leaves[0], tail, Norm(leaves[1], None if norm.bias is None else leaves[2], 1e-5))
+            h = _dropped(behind.to(z.dtype), keep, _enlarged(dropout))
+            wanted = torch.autograd.grad(h, leaves, dh, allow_unused=True)
+        h = h.detach()
+    dz = wanted[0]
+    made_h = output(z, bias, 1 / scale, tail, keep, dropout, norm)
+    if tail == "relu":
+        made = gradient(dh, gate(made_h.h), None, scale, 1 / scale, tail, True, None, dropout)
+    else:
+        made = gradient(dh, z, bias, scale, 1 / scale, tail, True, keep, dropout, norm, made_h.stats)
+    assert made.sums is not None and made_h.maxima is not None
+    found = [(h, *taken(made_h.h, scale), made_h.maxima), (dz, made.straight, made.turned, made.maxima)]
+    good = True
+    for ours, exact in ((made.sums, dz.float().sum(0)), (made.norm_weight, wanted[1]), (made.norm_bias, wanted[2])):
+        if ours is not None and exact is not None:
+            good &= float((ours - exact).norm()) <= 0.01 * float(exact.norm())
     for exact, straight, turned, maxima in found:
-        wanted = codes(exact, 1 / scale, "e4m3").float()
+        coded = codes(exact, 1 / scale, "e4m3").float()
         # Sums and exponentials in another order are neighbours in BF16, here and there in FP8, too.
-        good &= float((straight.bits.float() != wanted).float().mean()) < 0.01
+        good &= float((straight.bits.float() != coded).float().mean()) < 0.01
         good &= torch.equal(straight.bits.float().t(), turned.bits.float())
         good &= abs(float(maxima.max() / exact.abs().max()) - 1) < 0.01
     return bool(good)
 
 
-__all__ = ["BLOCK", "NORMED", "ROWS", "TAILS", "Gradient", "gate", "gradient", "joined", "kept", "output", "sound", "taken"]
+__all__ = [
+    "BLOCK", "NORMED", "Norm", "Output", "ROWS", "TAILS", "Gradient", "gate", "gradient", "is_row_normed", "joined", "kept", "output",
+    "row_normed", "sound", "taken",
+]

@@ -15,6 +15,7 @@ from .casts import Pair, Quantized
 from .checked import checked
 from .delayed import Scale, Scales
 from .gemms import casts_before
+from .handed import Norm, is_row_normed
 from .passes import Kernels, Options, Saved, backward, forward, weight_casts
 from .watch import Watch
 from .weight_codes import WeightCodes
@@ -24,7 +25,7 @@ def linear(
     x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, emulate: bool = False,
     scales: Scales = (None, None), settled: bool = False, stretch: int = 0, watch: Optional[Watch] = None,
     codes: Optional[WeightCodes] = None, columns: bool = False, takes_codes: bool = False, gives: Optional[Scale] = None,
-    tail: str = "", dropout: float = 0.0,
+    tail: str = "", dropout: float = 0.0, norm: Optional[Norm] = None, wide: bool = False,
 ) -> Tensor:
     """x [..., k] times weight [n, k] turned, plus bias [n]: [..., n], in the type that F.linear gives, autocast or not.
 
@@ -35,8 +36,9 @@ def linear(
     takes its own. `settled`, `stretch`, `columns`: `Options`. `watch`: sums how far each GEMM is from BF16 there. `codes`:
     FP8 of the weight that is kept between steps; what it does not have is cast here. Of
     `loka/fp8-block+fast` the result is the whole block's, with BlockNorm(256) and hard swish behind the bias.
-    `tail`, `dropout`: the result is what comes behind one of `handed.TAILS` and a dropout of that share; `gives`: in codes by that
-    scale, as `handed.output` lays them out, and x is such codes where it `takes_codes`. All in training alone, m a multiple of 16, BF16.
+    `tail`, `dropout`: the result is what comes behind one of `handed.TAILS`, or a `norm` over rows, and a dropout of that share; `gives`: in
+    codes by that scale, as `handed.output` lays them out, and x is such codes where it `takes_codes`; `wide`: in FP32. All in training
+    alone, m a multiple of 16, BF16.
 
     Raises ValueError for an unknown kernel, RuntimeError for mixed types and for operands that a kernel cannot take
     (`why_not` tells before)."""
@@ -52,7 +54,7 @@ def linear(
     if x.shape[-1] != weight.shape[1]:
         raise RuntimeError(f"x has {x.shape[-1]} features and weight takes {weight.shape[1]}")
     rows = x.reshape(-1, x.shape[-1])
-    options = Options(emulate, settled, stretch, columns, takes_codes, tail, dropout)
+    options = Options(emulate, settled, stretch, columns, takes_codes, tail, dropout, 0.0 if norm is None else norm.eps, wide)
     kept = _flat(_fitting(codes, x, weight))
     with torch.autocast(device, enabled=False):
         # Tensors by themselves: Dynamo does not look for them in tuples.
@@ -73,6 +75,7 @@ def linear(
                 y = _Linear.apply(  # type: ignore[no-untyped-call]
                     rows, weight, bias, kernels, options, *known, *sums, *kept,
                     None if gives is None else gives.inverse, None if gives is None else gives.amax,
+                    None if norm is None else norm.weight, None if norm is None else norm.bias,
                 )
         else:
             # A block adds its bias before its norm.
@@ -136,6 +139,7 @@ class _Linear(torch.autograd.Function):
         fprop_sums: Optional[Tensor], dgrad_sums: Optional[Tensor], wgrad_sums: Optional[Tensor],
         straight: Optional[Tensor], straight_scale: Optional[Tensor], turned: Optional[Tensor],
         turned_scale: Optional[Tensor], gives_inverse: Optional[Tensor], gives_amax: Optional[Tensor],
+        norm_weight: Optional[Tensor], norm_bias: Optional[Tensor],
     ) -> Tensor:
         need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
         x_known = Scale.known(x_scale, x_inverse, x_amax, x_saturated)
@@ -143,8 +147,9 @@ class _Linear(torch.autograd.Function):
         is_watched = any(sums is not None for sums in (fprop_sums, dgrad_sums, wgrad_sums))
         inside = bias if kernels[0] == blocks.KERNEL or options.tail else None
         keep_x = need_weight or (inside is not None and need_bias)
+        norm = Norm(norm_weight, norm_bias, options.eps) if is_row_normed(options.tail) else None
         y, parts = forward(
-            x, weight, inside, kernels, options, keep_x, need_x, x_known, fprop_sums, kept, is_watched, gives_inverse
+            x, weight, inside, kernels, options, keep_x, need_x, x_known, fprop_sums, kept, is_watched, gives_inverse, norm
         )
         if bias is not None and inside is None:
             # In here so that its gradient, a sum of dy, comes behind dy's cast: before it, Inductor would compute for the sum
@@ -160,6 +165,7 @@ class _Linear(torch.autograd.Function):
         # No number of rows, which may be any in compiled code: that is dy's.
         ctx.features, ctx.weight_shape, ctx.weight_dtype = x.shape[1], weight.shape, weight.dtype
         ctx.bias_dtype = None if bias is None else bias.dtype
+        ctx.norm_dtypes = tuple(None if part is None else part.dtype for part in (norm_weight, norm_bias))
         return y
 
     @staticmethod
@@ -171,14 +177,19 @@ class _Linear(torch.autograd.Function):
         need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
         nothing = [None] * 19
         if dy.size(0) == 0:
+            # Without a tail: that has rows.
             dx = dy.new_zeros(dy.size(0), ctx.features) if need_x else None
             dw = dy.new_zeros(ctx.weight_shape, dtype=ctx.weight_dtype) if need_weight else None
-            return dx, dw, dy.new_zeros(ctx.weight_shape[0], dtype=ctx.bias_dtype) if need_bias else None, *nothing
+            return dx, dw, dy.new_zeros(ctx.weight_shape[0], dtype=ctx.bias_dtype) if need_bias else None, *nothing, None, None
         dy_known = Scale.known(known[0], known[1], dy_amax, dy_saturated) if known else None
         needs = (need_x, need_weight, need_bias)
         made = backward(dy, Saved(*parts), ctx.kernels, ctx.options, needs, ctx.weight_dtype, x_amax, dy_known, *sums)
-        db = made.bias
-        return made.x, made.weight, db if db is None or db.dtype == ctx.bias_dtype else db.to(ctx.bias_dtype), *nothing
+        of_norm = [_typed(part, dtype) for part, dtype in zip((made.norm_weight, made.norm_bias), ctx.norm_dtypes)]
+        return made.x, made.weight, _typed(made.bias, ctx.bias_dtype), *nothing, *of_norm
+
+
+def _typed(x: Optional[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
+    return x if x is None or x.dtype == dtype else x.to(dtype)
 
 
 __all__ = ["linear"]

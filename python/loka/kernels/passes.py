@@ -9,7 +9,7 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
-from . import blocks, delayed, handed
+from . import blocks, delayed, handed, norms
 from .casts import Casts, Pair, Quantized, by_known_scale, input_and_weight, straight_and_turned
 from ..catalogue import Cast, Numerics, numerics
 from .delayed import Scale
@@ -38,6 +38,10 @@ class Options(NamedTuple):
     """What follows it, of `handed.TAILS`, where the two run as one."""
     dropout: float = 0.0
     """The share of what comes behind its tail that is dropped before it is given."""
+    eps: float = 0.0
+    """Of the norm over rows in its tail."""
+    wide: bool = False
+    """What comes behind such a tail is given in FP32, as autocast has it."""
 
 
 def weight_casts(kernels: Kernels, emulate: bool) -> Optional[Wanted]:
@@ -49,7 +53,7 @@ def weight_casts(kernels: Kernels, emulate: bool) -> Optional[Wanted]:
 class Saved(NamedTuple):
     """What a backward reads of its forward: x for wgrad and the weight for dgrad, each as it is, or its FP8 and the scale, which is
     half the memory; maxima of x, if its scale follows them; x and the weight, `watched`, where GEMMs are checked; a block's z, from before its norm,
-    or what a tail is of, z, its bias and what is kept of it, and maxima of what it gives, where that is codes."""
+    or what a tail is of, z, its bias and what is kept of it, and maxima of what it gives, where that is codes; and `norms.kept` of a norm."""
 
     for_wgrad: List[Tensor]
     for_dgrad: List[Tensor]
@@ -57,6 +61,7 @@ class Saved(NamedTuple):
     watched: List[Tensor]
     z: List[Tensor]
     given: List[Tensor]
+    norm: List[Tensor]
 
 
 class _Operands(NamedTuple):
@@ -113,30 +118,31 @@ def saved(
     if seen is None and known is not None and _is_static(_cast(kernels[0], "fprop", 0, options)):
         # fprop's cast saw them.
         seen = delayed.largest(x)
-    return _saved(operands, weight, need_weight, need_x, seen, [x, weight], [], None)
+    return _saved(operands, weight, need_weight, need_x, seen, [x, weight], [], None, [])
 
 
 def _saved(
     operands: _Operands, weight: Tensor, keep_x: bool, keep_weight: bool, maxima: Optional[Tensor], watched: List[Tensor],
-    z: List[Tensor], given: Optional[Tensor],
+    z: List[Tensor], given: Optional[Tensor], norm: List[Tensor],
 ) -> Saved:
     turned = operands.x_turned, operands.weight_turned
     for_wgrad = [] if not keep_x else [operands.x] if turned[0] is None else [*turned[0]]
     for_dgrad = [] if not keep_weight else [weight] if turned[1] is None else [*turned[1]]
     seen, given_maxima = ([] if one is None else [one] for one in (maxima, given))
-    return Saved(for_wgrad, for_dgrad, seen, watched, z, given_maxima)
+    return Saved(for_wgrad, for_dgrad, seen, watched, z, given_maxima, norm)
 
 
 def forward(
     x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, options: Options, keep_x: bool,
     keep_weight: bool, known: Optional[Scale], sums: Optional[Tensor], kept: Pair, is_watched: bool = False,
-    gives: Optional[Tensor] = None,
+    gives: Optional[Tensor] = None, norm: Optional[handed.Norm] = None,
 ) -> Tuple[Tensor, Saved]:
     """(y [m, n] in x's type, what the backward reads) of x [m, k], weight [n, k] and bias [n], which is of a block alone, whose
-    output y then is, or of a tail: then y is what comes behind that, with `gives` in codes by a scale of that inverse."""
+    output y then is, or of a tail: then y is what comes behind that, with `gives` in codes by a scale of that inverse. `norm`: of a
+    tail with one over rows."""
     fprop = kernels[0]
     if x.size(0) == 0:
-        return x.new_empty(0, weight.size(0)), Saved([], [], [], [], [], [])
+        return x.new_empty(0, weight.size(0)), Saved([], [], [], [], [], [], [])
     # Only what its kernel reads: which one that is may have changed since.
     reads = weight_casts(kernels, options.emulate) or (None, None)
     kept = (None if reads[0] is None else kept[0], None if reads[1] is None or not keep_weight else kept[1])
@@ -159,33 +165,37 @@ def forward(
     # By name, neither replaced nor cut: PyTorch 2.6 cannot compile that of a named tuple.
     maxima, watched = operands.maxima if is_followed else None, [given, weight] if is_watched else []
     given_maxima = None
-    before = [] if z is None else [z]
-    if gives is not None:
+    before, of_norm = [] if z is None else [z], []
+    if options.tail:
         z = _of(y, given.dtype)
         keep = handed.kept(z, options.dropout)
-        y, given_maxima = handed.output(z, bias, gives, options.tail, keep, options.dropout)
-    elif options.tail:
-        z = _of(y, given.dtype)
-        keep = handed.kept(z, options.dropout)
-        y, h = handed.joined(z, bias, options.tail, keep, options.dropout)
+        if gives is not None:
+            behind = handed.output(z, bias, gives, options.tail, keep, options.dropout, norm)
+            h = behind.h
+        else:
+            behind, h = handed.joined(z, bias, options.tail, keep, options.dropout, norm, options.wide)
+        y, given_maxima = behind.h, behind.maxima
         if options.tail == "relu":
             # What it lets through says where it did; the next linear has it too.
-            z, bias = h, None
-    if options.tail == "relu" and gives is not None:
-        before = [y]
-    elif options.tail:
-        before = [part for part in (z, bias, keep) if part is not None]
-    before = before if keep_x or keep_weight else []
-    parts = _saved(operands, weight, keep_x, keep_weight, maxima, watched, before, given_maxima)
-    return _of(y, given.dtype), parts
+            before = [h] if gives is not None or keep is None else [h, keep]
+        else:
+            before = [part for part in (z, bias, keep) if part is not None]
+        if norm is not None and behind.stats is not None:
+            of_norm = norms.kept(behind.stats, norm)
+    before, of_norm = (before, of_norm) if keep_x or keep_weight else ([], [])
+    parts = _saved(operands, weight, keep_x, keep_weight, maxima, watched, before, given_maxima, of_norm)
+    return y if options.wide else _of(y, given.dtype), parts
 
 
 class Gradients(NamedTuple):
-    """Of x [m, k] in dy's type, the weight [n, k] and the bias [n] in theirs; None of what needs none."""
+    """Of x [m, k] in dy's type, the weight [n, k] and the bias [n] in theirs; None of what needs none. And of a norm's own weight and
+    bias [n] in FP32, where it has these."""
 
     x: Optional[Tensor]
     weight: Optional[Tensor]
     bias: Optional[Tensor]
+    norm_weight: Optional[Tensor] = None
+    norm_bias: Optional[Tensor] = None
 
 
 def backward(
@@ -197,8 +207,8 @@ def backward(
     largest of x is noted, and of what a block gives in codes."""
     _, dgrad, wgrad = kernels
     need_x, need_weight, need_bias = needs
-    for_wgrad, for_dgrad, maxima, watched, z, given_maxima = parts
-    dtype = dy.dtype
+    for_wgrad, for_dgrad, maxima, watched, z, given_maxima, of_norm = parts
+    dtype = torch.bfloat16 if options.wide else dy.dtype
     for_dx, for_dw = (numerics(dgrad, "dgrad"), numerics(wgrad, "wgrad"))
     given = None
     by_dgrad = _cast(dgrad, "dgrad", 0, options) if need_x else None
@@ -220,15 +230,19 @@ def backward(
         delayed.note(Scale(x_amax, x_amax, x_amax, x_amax), maxima[0])
     if given_maxima and given_amax is not None:
         delayed.note(Scale(given_amax, given_amax, given_amax, given_amax), given_maxima[0])
-    straight = turned = seen = db = None
+    straight = turned = seen = db = norm_weight = norm_bias = None
     if in_codes:
         of_codes = options.tail == "relu" and len(given_maxima) > 0
         keep = z[-1] if options.dropout and not of_codes else None
         bias = z[1] if len(z) - (keep is not None) == 2 else None
         passed = handed.gate(z[0]) if of_codes else z[0]
-        straight, turned, seen, db = handed.gradient(
-            dy, passed, bias, dy_scale, inverse, options.tail or handed.NORMED, need_bias, keep, options.dropout
-        )
+        norm = stats = None
+        if of_norm:
+            stats, norm = norms.found(of_norm, options.tail, options.eps)
+        tail = options.tail or handed.NORMED
+        made = handed.gradient(dy, passed, bias, dy_scale, inverse, tail, need_bias, keep, options.dropout, norm, stats)
+        straight, turned, seen, db = made.straight, made.turned, made.maxima, made.sums
+        norm_weight, norm_bias = made.norm_weight, made.norm_bias
     elif _is_static(by_dgrad) or _is_static(by_wgrad):
         wanted = (_is_static(by_dgrad), _is_static(by_wgrad))
         straight, turned, seen = by_known_scale(dy, dy_scale, inverse, *wanted, options.stretch)
@@ -264,7 +278,7 @@ def backward(
         observe(wgrad_sums, "wgrad", dw, dy, watched[0], wgrad, dy_scale)
     # Last of all: a cast has written what dy is by now.
     db = dy.sum(0) if need_bias and db is None else db
-    return Gradients(_as(dx, dtype), _as(dw, weight_dtype), db)
+    return Gradients(_as(dx, dtype), _as(dw, weight_dtype), db, norm_weight, norm_bias)
 
 
 def _turned_product(dy: Quantized, x: Quantized, how: Numerics, wanted: torch.dtype) -> Tensor:

@@ -1,6 +1,6 @@
-"""Takes the nn.Sequentials of a model, and the modules whose forward is as straight (`straight`), in which an activation follows a
-linear whose backward goes by scales that are known beforehand; makes each one that in training runs the two as one: then the
-backward of bias, BlockNorm, activation, dropout and the casts of dgrad and wgrad are one pass. Where the next linear, right
+"""Takes the nn.Sequentials of a model, and the modules whose forward is as straight (`straight`), in which a norm or an activation
+follows a linear whose backward goes by scales that are known beforehand; makes each one that in training runs the two as one: then the
+backward of bias, norm, activation, dropout and the casts of dgrad and wgrad are one pass, or two of a norm over whole rows. Where the next linear, right
 behind them, goes by such scales too, it gets FP8 codes, and their forward and its casts are one pass as well. And back.
 
 Nobody but the nn.Sequential sees what lies between its modules while it runs them, whoever calls it and however; where a
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..kernels import BLOCK as KERNEL
-from ..kernels import HANDED_ROWS, NORMED, Scale, sound
+from ..kernels import HANDED_ROWS, NORMED, Norm, Scale, is_row_normed, norm_eps, row_normed, sound
 from ..mods.norm import BLOCK, EPS
 from ..names import linears, unwrapped
 from .error import one_line
@@ -30,6 +30,9 @@ Straight = Mapping[int, Tuple[Step, ...]]
 """id of a module that is no nn.Sequential -> what its forward calls, one behind the other."""
 
 _ACTIVATIONS = {nn.ReLU: "relu", nn.SiLU: "swish", nn.Hardswish: "hard_swish"}
+_NORMS = {nn.LayerNorm: "layer_norm", nn.RMSNorm: "rms_norm"}
+_ALONE = frozenset(("hard_swish", "relu", "swish", "gelu", "gelu_tanh"))
+"""Tails that are one activation."""
 
 
 class Handing(Over):
@@ -51,13 +54,14 @@ class Handing(Over):
         at, takes = 0, False
         while at < len(modules):
             module, to = modules[at], links.get(at, 0)
-            tail, dropout, gives = ("", 0.0, None) if not to else _now(modules[at:to], modules[to : to + 1], input)
+            tail, dropout, gives, norm = _APART if not to else _now(modules[at:to], modules[to : to + 1], input)
             if not (takes or tail):
                 input = module(input)
                 at += 1
                 continue
             # Not as a call: it has no hook.
-            input = module._loka_product(input, module.bias, module._loka_kernels, takes, gives, tail, dropout)
+            wide = gives is None and tail.startswith("layer_norm") and _has_norms_wide(input)
+            input = module._loka_product(input, module.bias, module._loka_kernels, takes, gives, tail, dropout, norm, wide)
             takes, at = gives is not None, to if tail else at + 1
         return input
 
@@ -76,7 +80,8 @@ def tail_of(modules: Sequence[nn.Module]) -> Tuple[str, float]:
             dropout = share
     if kinds == ["block_norm", "hard_swish"]:
         return NORMED, dropout
-    return (kinds[0], dropout) if len(kinds) == 1 and kinds[0] not in ("block_norm", "other") else ("", 0.0)
+    tail = row_normed(*kinds) if len(kinds) == 2 else kinds[0] if len(kinds) == 1 else ""
+    return (tail, dropout) if tail in _ALONE or is_row_normed(tail) else ("", 0.0)
 
 
 def _dropped(module: nn.Module) -> Optional[float]:
@@ -102,6 +107,9 @@ def _kind(module: nn.Module) -> str:
         return "gelu_tanh" if getattr(module, "approximate") == "tanh" else "gelu"
     if cls in _ACTIVATIONS:
         return _ACTIVATIONS[cls]
+    if cls in _NORMS:
+        # Over more than the last dimension it takes rows together.
+        return _NORMS[cls] if len(getattr(module, "normalized_shape")) == 1 else "other"
     said: Any = getattr(module, "loka_op", None) or {}
     if said.get("op") == "hard_swish":
         return "hard_swish"
@@ -110,22 +118,49 @@ def _kind(module: nn.Module) -> str:
     return "other"
 
 
-def _now(modules: Sequence[nn.Module], behind: Sequence[nn.Module], input: torch.Tensor) -> Tuple[str, float, Optional[Scale]]:
-    """(tail, dropout, scale of the codes that it gives what is `behind`, if any) with which a linear runs in this call, the modules
-    of its tail and itself as one; no tail where each runs for itself."""
+_Now = Tuple[str, float, Optional[Scale], Optional[Norm]]
+_APART: _Now = ("", 0.0, None, None)
+
+
+def _now(modules: Sequence[nn.Module], behind: Sequence[nn.Module], input: torch.Tensor) -> _Now:
+    """(tail, dropout, scale of the codes that it gives what is `behind`, if any, norm over rows) with which a linear runs in this call, the
+    modules of its tail and itself as one; no tail where each runs for itself."""
     linear: Any = modules[0]
-    apart: Tuple[str, float, Optional[Scale]] = ("", 0.0, None)
     tail, dropout = tail_of(modules[1:])
     if not tail or why_apart(modules) or not (_fits(linear, input) and _is_settled(linear)):
-        return apart
+        return _APART
+    norm: Optional[Norm] = None
+    if is_row_normed(tail):
+        norm = _norm_of(modules, behind)
+        if norm is None:
+            return _APART
     if behind and not why_not_given(linear, behind[0]) and _is_settled(behind[0]):
         reader: Any = behind[0]
         scale: Optional[Scale] = reader._loka_scales[0]
         if scale is not None and scale.scale.device == input.device:
-            return tail, dropout, scale
+            return tail, dropout, scale, norm
     # In a loop of plain calls a norm by plain operations is slower than the module's own kernel.
-    is_worth = tail != NORMED or torch.compiler.is_compiling()
-    return (tail, dropout, None) if is_worth else apart
+    is_worth = (tail != NORMED and norm is None) or torch.compiler.is_compiling()
+    return (tail, dropout, None, norm) if is_worth else _APART
+
+
+def _norm_of(modules: Sequence[nn.Module], behind: Sequence[nn.Module]) -> Optional[Norm]:
+    """The norm over rows that follows a linear; None where it does not fit."""
+    norm: Any = next(module for module in modules[1:] if type(module) in _NORMS)
+    if type(norm) is nn.RMSNorm and not (behind and isinstance(behind[0], nn.Linear) and not _is_seen(behind[0])):
+        # Of BF16 and FP32 parameters versions of PyTorch make this or that: what reads it has to be something that does not mind.
+        return None
+    width = getattr(modules[0], "out_features")
+    weight, bias = norm.weight, getattr(norm, "bias", None)
+    plain = all(part is None or (type(part) in (nn.Parameter, torch.Tensor) and part.is_contiguous()) for part in (weight, bias))
+    if not plain or norm.normalized_shape[0] != width or (weight is None and bias is not None):
+        return None
+    return Norm(weight, bias, norm_eps(norm.eps))
+
+
+def _has_norms_wide(input: torch.Tensor) -> bool:
+    """Whether a layer norm gives FP32 there, whatever it gets: by autocast on a GPU."""
+    return input.device.type == "cuda" and torch.is_autocast_enabled("cuda")
 
 
 def _fits(linear: nn.Linear, input: torch.Tensor) -> bool:
@@ -211,7 +246,10 @@ def links_of(
                 continue
             next_linear = next((to for to in range(at + 1, len(modules)) if isinstance(modules[to], nn.Linear)), len(modules))
             ends = [to for to in range(at + 2, next_linear + 1) if tail_of(modules[at + 1 : to])[0]]
-            if ends and (emulate or _is_sound(tail_of(modules[at + 1 : ends[-1]])[0], module)):
+            tail = tail_of(modules[at + 1 : ends[-1]])[0] if ends else ""
+            if is_row_normed(tail) and _norm_of(modules[at : ends[-1]], modules[ends[-1] : ends[-1] + 1]) is None:
+                continue
+            if ends and (emulate or _is_sound(tail, module)):
                 links[at] = ends[-1]
         pairs = [(id(modules[at]), _reader(modules, to, kernels)) for at, to in links.items()]
         within = [pair for other, of_one in covered.items() if other.startswith(f"{name}." if name else "") for pair in of_one]

@@ -62,7 +62,8 @@ class LokaLinear(nn.Linear):
 
     def _loka_product(
         self, input: torch.Tensor, bias: Optional[torch.Tensor], kernels: Kernels, takes_codes: bool = False,
-        gives: Optional[routing.Scale] = None, tail: str = "", dropout: float = 0.0,
+        gives: Optional[routing.Scale] = None, tail: str = "", dropout: float = 0.0, norm: Optional[routing.Norm] = None,
+        wide: bool = False,
     ) -> torch.Tensor:
         """By the plan's kernels. The rest: of `kernels.linear`."""
         scales, options, watch = self._loka_scales, self._loka_options, self._loka_watch
@@ -94,7 +95,7 @@ class LokaLinear(nn.Linear):
             )
         return routing.linear(
             input, self.weight, bias, kernels, options.emulate, scales, settled, options.stretch, watch, codes,
-            self.columns, takes_codes, gives, tail, dropout,
+            self.columns, takes_codes, gives, tail, dropout, norm, wide,
         )
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
