@@ -5,8 +5,8 @@
     python benches/training/handed.py --model tiny --cpu --turns 1                  # emulated: times mean nothing
 
 `5.6G`, `2.1G`, `tiny`: public Wukong with the Mods, the interaction stack alone, on random embeddings. `relu`, `silu`, `gelu`: an MLP as
-most are written, with biases and without a norm, 2,048-4,096-4,096-2,048-1,024, batch 32,768. `layer_norm`, `rms_norm`: the same with such a
-norm over whole rows in front of each SiLU. FP32 parameters under BF16 autocast,
+most are written, with biases and without a norm, 2,048-4,096-4,096-2,048-1,024, batch 32,768 or `--batch`. `layer_norm`, `rms_norm`: the same
+with such a norm over whole rows in front of each SiLU. `tanh`: what no linear runs as one with. FP32 parameters under BF16 autocast,
 torch.compile, mean loss, Adam (fused). The plan is all linears but the head's by `cublaslt/fp8-delayed`, wgrad promoted. First,
 gradients of three blocks in the third step against BF16's and against the blocks apart. Then milliseconds a step, launched, in turns in
 one process, whole and without the optimizer, and memory; with --profile GPU time by kernel.
@@ -40,7 +40,7 @@ MODS = ["block_norm", "hard_swish", "no_bias"]
 ARMS = ("bf16", "apart", "handed")
 STEPS_A_TURN = 10
 MLPS: Dict[str, Callable[[int], List[nn.Module]]] = {
-    "relu": lambda n: [nn.ReLU()], "silu": lambda n: [nn.SiLU()], "gelu": lambda n: [nn.GELU()],
+    "relu": lambda n: [nn.ReLU()], "silu": lambda n: [nn.SiLU()], "gelu": lambda n: [nn.GELU()], "tanh": lambda n: [nn.Tanh()],
     "layer_norm": lambda n: [nn.LayerNorm(n), nn.SiLU()], "rms_norm": lambda n: [nn.RMSNorm(n), nn.SiLU()],
 }  # fmt: skip
 """What follows a linear of n columns."""
@@ -133,10 +133,10 @@ def made(kind: str) -> nn.Module:
     return model
 
 
-def drawn(kind: str, device: str) -> Tensor:
-    """A batch."""
+def drawn(kind: str, device: str, batch: int = MLP_BATCH) -> Tensor:
+    """A batch; of an MLP, of that many rows."""
     shape = PUBLIC_SHAPES.get(kind)
-    sizes = (MLP_BATCH, WIDTHS[0]) if shape is None else (shape.batch, shape.tokens, shape.dim)
+    sizes = (batch, WIDTHS[0]) if shape is None else (shape.batch, shape.tokens, shape.dim)
     return torch.randn(*sizes, device=device, requires_grad=True)
 
 
@@ -210,12 +210,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=[*PUBLIC_SHAPES, *MLPS], default="5.6G")
     parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--batch", type=int, default=MLP_BATCH, help="rows of an MLP")
     parser.add_argument("--cpu", action="store_true", help="emulated")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     device = "cpu" if options.cpu else "cuda"
     compare(device, 256 if options.cpu else 4096, options.model)
-    inputs = [drawn(options.model, device) for _ in range(2)]
+    inputs = [drawn(options.model, device, options.batch) for _ in range(2)]
     y = (torch.rand(inputs[0].shape[0], device=device) < 0.4).float()
     arms: Dict[str, Arm] = {name: Arm(name, options.model, device) for name in ARMS}
     print(f"{arms['handed'].readers} linears are given codes")

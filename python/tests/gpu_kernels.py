@@ -19,7 +19,7 @@ import torch
 
 from loka.kernels import KERNELS, linear, numerics, why_not
 from loka.kernels import Switch, Watch, WeightCache, delayed, handed, native_ops, norms
-from loka.kernels.casts import by_known_scale, input_and_weight, straight_and_turned
+from loka.kernels.casts import by_known_scale, input_and_weight, note, straight_and_turned
 from loka.plans.following import follow, following
 from loka.plans.linear import route, wanted_scales
 from loka.catalogue import Cast
@@ -249,6 +249,7 @@ def check_scales(checks):
     checks.tell(one._launch is not None, "one launch for all scales")
     for step_index in range(6):
         seen = torch.exp(20 * torch.randn(200)) * (torch.rand(200) > 0.3)
+        seen[3], seen[70] = math.inf, math.nan
         for history in (one, other):
             for scale, value in zip(history.scales, seen):
                 scale.amax.fill_(value)
@@ -269,8 +270,9 @@ def check_scales(checks):
                     scales = [delayed.Scale.of(1.0, torch.device(where)) for where in ("cuda", "cpu")]
                     for scale, largest in zip(scales, (maxima, maxima.cpu())):
                         scale.amax.fill_(before)
-                        delayed.note(scale, largest)
-                    checks.tell(torch.equal(scales[0].amax.cpu(), scales[1].amax), f"noted {dtype} up to {size} after {before}")
+                        note(scale.amax, largest)
+                    noted = [scale.amax.cpu().nan_to_num(-1.0) for scale in scales]
+                    checks.tell(torch.equal(*noted), f"noted {dtype} up to {size} after {before}")
 
 
 def dequantized(x, cast):
@@ -545,6 +547,33 @@ def check_handed(checks):
                 checks.tell(good, f"handed {tail} sums [{rows}, {cols}]")
 
 
+def check_noted(checks):
+    """What casts of dy note on their way, of dy and of others, is what a launch for each would have noted."""
+    rows, cols = 336, 1200
+    inverse, weight = torch.full((1,), 2.0**19, device="cuda"), torch.ones(cols, device="cuda")
+    for value, others, before in itertools.product((0.5, math.inf, math.nan), (0, 1, 2), (0.0, 1e3)):
+        dh, z = random(rows, cols, seed=1, spread=0) * 1e-4, random(rows, cols, seed=2)
+        dh[11, 13] = value
+        maxima = [torch.rand(count, device="cuda") * (at + 1) for at, count in enumerate((5000, 77))][:others]
+        norm = norms.Norm(weight, weight, 1e-5)
+        stats = handed.output(z, None, inverse, "layer_norm+swish", norm=norm).stats
+        for what, run in {
+            "cast": lambda notes: by_known_scale(dh, 1 / inverse, inverse, True, True, 0, notes)[2],
+            "cast of FP32": lambda notes: by_known_scale(dh.float(), 1 / inverse, inverse, True, True, 0, notes)[2],
+            "hard swish": lambda notes: handed.gradient(dh, z, None, 1 / inverse, inverse, "gelu", True, notes=notes).maxima,
+            "norm": lambda notes: handed.gradient(
+                dh, z, None, 1 / inverse, inverse, "layer_norm+swish", True, norm=norm, stats=stats, notes=notes
+            ).maxima,
+        }.items():
+            amaxes = [torch.full((1,), before, device="cuda") for _ in range(3)]
+            nothing = run(delayed.Notes(amaxes[0], list(zip(maxima, amaxes[1:]))))
+            wanted = [torch.full((1,), before, device="cuda") for _ in range(3)]
+            for amax, seen in zip(wanted, (run(None), *maxima)):
+                delayed.note(amax, seen)
+            same = all(torch.equal(a.nan_to_num(-1.0, -2.0), b.nan_to_num(-1.0, -2.0)) for a, b in zip(amaxes, wanted))
+            checks.tell(nothing is None and same, f"noted by {what} with {value} and {others} others after {before}")
+
+
 def check_normed(checks):
     """Likewise behind a norm over whole rows, with the gradients of its own parameters; rows far from zero, too."""
     sizes = ((16, 256), (80, 48), (1040, 768), (336, 1200), (8192, 4096), (16, 16384), (131072, 256))
@@ -588,7 +617,7 @@ def main():
         print("skipped: no CUDA device")
         sys.exit(2)
     checks = Checks()
-    casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_scales, check_delayed, check_handed, check_normed)
+    casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_scales, check_delayed, check_handed, check_normed, check_noted)
     for check in (*casts, check_gemms, check_non_finite, check_compiled, check_checked, check_graph, check_rest):
         try:
             check(checks)

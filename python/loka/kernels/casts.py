@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..catalogue import Cast
-from .delayed import codes, largest, realized
+from .delayed import Notes, codes, largest, realized
+from .delayed import note as note_by_parts
 from .scales import quantize
 
 try:
@@ -92,21 +93,39 @@ def _emulated(x: Tensor, cast: Optional[Cast]) -> Optional[Quantized]:
 
 
 def by_known_scale(
-    x: Tensor, scale: Tensor, inverse: Tensor, straight: bool, turned: bool, stretch: int
-) -> Tuple[Optional[Quantized], Optional[Quantized], Tensor]:
-    """x [rows, cols] in E4M3 by a scale that is known beforehand, straight and turned as asked for, and maxima of |x|.
-    One pass over x. An op that Inductor does not look into: fused into whatever makes x, the codes would be made again
+    x: Tensor, scale: Tensor, inverse: Tensor, straight: bool, turned: bool, stretch: int, notes: Optional[Notes] = None
+) -> Tuple[Optional[Quantized], Optional[Quantized], Optional[Tensor]]:
+    """x [rows, cols] in E4M3 by a scale that is known beforehand, straight and turned as asked for, and maxima of |x|, or None where it
+    has noted them. One pass over x. An op that Inductor does not look into: fused into whatever makes x, the codes would be made again
     in the backward, and a norm's backward, which goes over rows one behind the other, would take twice its time."""
     if x.device.type == "cuda":
         x = realized(x, stretch)
         apart = straight and turned and not _turns_beside(x)
-        bits, bits_turned, maxima = triton_casts.cast_known(x, inverse, "e4m3", straight, turned and not apart, MULTIPLE)
+        bits, bits_turned, maxima = triton_casts.cast_known(x, inverse, "e4m3", straight, turned and not apart, MULTIPLE, notes)
         if apart:
             _, bits_turned, _ = triton_casts.cast_known(x, inverse, "e4m3", False, True, MULTIPLE)
     else:
         by_parts = known_by_parts if torch.compiler.is_compiling() else _known
         bits, bits_turned, maxima = by_parts(x, inverse)
+        if notes is not None:
+            note_all(notes, maxima)
+            maxima = None
     return Quantized(bits, scale) if straight else None, Quantized(bits_turned, scale) if turned else None, maxima
+
+
+def note(amax: Tensor, maxima: Tensor) -> None:
+    """`delayed.note`, in one launch on a GPU."""
+    if maxima.device.type == "cuda" and triton_casts is not None:
+        triton_casts.note(amax, maxima)
+    else:
+        note_by_parts(amax, maxima)
+
+
+def note_all(notes: Notes, maxima: Tensor) -> None:
+    """Of an operand whose cast has noted nothing."""
+    note(notes.amax, maxima)
+    for other, amax in notes.others:
+        note(amax, other)
 
 
 def _known(x: Tensor, inverse: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
@@ -187,4 +206,4 @@ def _blockwise(x: Tensor, straight: Optional[Cast], turned: Optional[Cast]) -> P
     return first, Quantized(bits_turned, scale_turned) if turned is not None else None
 
 
-__all__ = ["Casts", "Pair", "Quantized", "by_known_scale", "input_and_weight", "straight_and_turned"]
+__all__ = ["Casts", "Pair", "Quantized", "by_known_scale", "input_and_weight", "note", "note_all", "straight_and_turned"]

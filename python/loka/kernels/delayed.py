@@ -174,15 +174,18 @@ def realized(x: Tensor, stretch: int) -> Tensor:
     return torch.as_strided(view, view.shape, view.stride()).view(x.shape)
 
 
-def note(known: Scale, maxima: Tensor) -> None:
-    """Remembers the largest of these for the next `advance`. What is not finite is no size to go by."""
-    if not torch.compiler.is_compiling() and maxima.is_cuda and (launches := _launches()) is not None:
-        launches.note(known.amax, maxima)
-        return
-    # By plain operations: the definition, and what a compiler puts beside others.
-    now = maxima.amax().float().view(1)
-    now = torch.where(torch.isfinite(now), now, 0.0)
-    known.amax.copy_(torch.maximum(known.amax, now))
+class Notes(NamedTuple):
+    """Where a cast notes the largest |x| that it sees, and what else is to be noted along with it: in a launch of its own each would cost a
+    GPU little and a host as much as a GEMM. By itself each: nothing looks for tensors within tuples of an op."""
+
+    amax: Tensor
+    others: List[Tuple[Tensor, Tensor]]
+    """Maxima of another operand, and where they are noted; two at most."""
+
+
+def note(amax: Tensor, maxima: Tensor) -> None:
+    """Remembers the largest of these for the next `advance`, which goes by none that is not finite. By plain operations: the definition."""
+    amax.copy_(torch.maximum(amax, maxima.amax().float().view(1)))
 
 
 class History:
@@ -220,6 +223,8 @@ class History:
     def _advance(self) -> None:
         """By plain operations: the definition."""
         now = torch.cat(self._seen)
+        # What is not finite is no size to go by.
+        now = torch.where(torch.isfinite(now), now, 0.0)
         beyond = torch.where(self._scale[:, 0] > 0, now * self._inverse[:, 0] * RANGE, 0.0)
         self.overflow[:, 0] += beyond > 1
         self.overflow[:, 1] = torch.maximum(self.overflow[:, 1], beyond)
@@ -253,6 +258,6 @@ def _launches() -> Optional[Any]:
 
 
 __all__ = [
-    "History", "Overflow", "Scale", "Scales", "codes", "current", "largest", "note", "power_of_two_above", "realized",
+    "History", "Notes", "Overflow", "Scale", "Scales", "codes", "current", "largest", "note", "power_of_two_above", "realized",
     "scale_for", "stretched",
 ]

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import norms
-from .casts import Quantized, triton_casts
-from .delayed import codes, largest
+from .casts import Quantized, note_all, triton_casts
+from .delayed import Notes, codes, largest
 from .native_ops import BLOCK, block_gradient, block_output
 from .norms import ROW_NORMS, Norm
 
@@ -55,12 +55,12 @@ class Output(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """Codes of dz [rows, cols], turned [cols, rows], maxima of |dz|, and its sums over rows [cols] in FP32, if wanted; and gradients of a
-    norm's own weight and bias, where it has these."""
+    """Codes of dz [rows, cols], turned [cols, rows], maxima of |dz| that are not noted, and its sums over rows [cols] in FP32, if wanted;
+    and gradients of a norm's own weight and bias, where it has these."""
 
     straight: Quantized
     turned: Quantized
-    maxima: Tensor
+    maxima: Optional[Tensor]
     sums: Optional[Tensor]
     norm_weight: Optional[Tensor] = None
     norm_bias: Optional[Tensor] = None
@@ -225,39 +225,49 @@ def gate(h: Tensor) -> Tensor:
 def gradient(
     dh: Tensor, z: Tensor, bias: Optional[Tensor], scale: Tensor, inverse: Tensor, tail: str, sums: bool = False,
     keep: Optional[Tensor] = None, dropout: float = 0.0, norm: Optional[Norm] = None, stats: Optional[norms.Stats] = None,
+    notes: Optional[Notes] = None,
 ) -> Gradient:
     """Of z [rows, cols], from the gradient of h. `sums`: the bias's, too. z of a ReLU, which has no bias here: what came out of it, or
-    its `gate`, which knows what was dropped. `stats`: what `output` knew of the rows of a `norm`."""
+    its `gate`, which knows what was dropped. `stats`: what `output` knew of the rows of a `norm`. `notes`: as of a cast."""
     dh = dh.to(torch.bfloat16)
     by = _enlarged(dropout)
     if norm is not None and stats is not None:
-        return _norm_gradient(dh, z, bias, scale, inverse, tail, sums, keep, by, norm, stats)
+        return _norm_gradient(dh, z, bias, scale, inverse, tail, sums, keep, by, norm, stats, notes)
     summed: Optional[Tensor] = None
     # Not `is_cuda`, which PyTorch 2.6 cannot compile here.
     if dh.device.type == "cuda":
         straight, turned, maxima, parts = triton_tails.gradient(
-            dh.contiguous(), z, bias, keep, inverse, TAILS.index(tail), sums, by
+            dh.contiguous(), z, bias, keep, inverse, TAILS.index(tail), sums, by, notes
         )
         summed = parts.sum(0) if sums else None
     else:
         dh = dh * by if dropout and keep is None else _dropped(dh, keep, by)
         dz = _before(dh, _biased(z, bias), tail)
-        straight, maxima = codes(dz, inverse, "e4m3"), largest(dz)
+        straight, maxima = codes(dz, inverse, "e4m3"), _seen(dz, notes)
         turned = straight.t().contiguous()
         summed = dz.sum(0, dtype=torch.float32) if sums else None
     return Gradient(Quantized(straight, scale), Quantized(turned, scale), maxima, summed)
 
 
+def _seen(dz: Tensor, notes: Optional[Notes]) -> Optional[Tensor]:
+    """Maxima, or None once they are noted."""
+    maxima = largest(dz)
+    if notes is None:
+        return maxima
+    note_all(notes, maxima)
+    return None
+
+
 def _norm_gradient(
     dh: Tensor, z: Tensor, bias: Optional[Tensor], scale: Tensor, inverse: Tensor, tail: str, sums: bool, keep: Optional[Tensor],
-    by: float, norm: Norm, stats: norms.Stats,
+    by: float, norm: Norm, stats: norms.Stats, notes: Optional[Notes],
 ) -> Gradient:
     activation = _ROW_NORMED[tail][1]
     mean, rstd, weight, shift = stats.mean, stats.rstd, norm.weight, norm.bias
     if dh.device.type == "cuda":
         place = TAILS.index(activation) if activation else 0
         straight, turned, maxima, parts = triton_norms.gradient(
-            dh.contiguous(), z, bias, keep, weight, shift, mean, rstd, inverse, place, sums, by
+            dh.contiguous(), z, bias, keep, weight, shift, mean, rstd, inverse, place, sums, by, notes
         )
         added = parts.sum(0) if sums or weight is not None else parts[0]
         summed, by_weight, by_shift = added[0], added[1], added[2]
@@ -266,7 +276,7 @@ def _norm_gradient(
         hat, out = norms.again(_biased(z, bias), stats, norm)
         made = norms.gradient(_before(dh, out, activation) if activation else dh, hat, stats, norm)
         dz = made.y.to(torch.bfloat16)
-        straight, maxima = codes(dz, inverse, "e4m3"), largest(dz)
+        straight, maxima = codes(dz, inverse, "e4m3"), _seen(dz, notes)
         turned, summed = straight.t().contiguous(), dz.sum(0, dtype=torch.float32)
         by_weight, by_shift = made.weight, made.bias  # type: ignore[assignment]
     return Gradient(
@@ -304,7 +314,7 @@ def sound(tail: str, device: torch.device) -> bool:
         made = gradient(dh, gate(made_h.h), None, scale, 1 / scale, tail, True, None, dropout)
     else:
         made = gradient(dh, z, bias, scale, 1 / scale, tail, True, keep, dropout, norm, made_h.stats)
-    assert made.sums is not None and made_h.maxima is not None
+    assert made.sums is not None and made_h.maxima is not None and made.maxima is not None
     found = [(h, *taken(made_h.h, scale), made_h.maxima), (dz, made.straight, made.turned, made.maxima)]
     good = True
     for ours, exact in ((made.sums, dz.float().sum(0)), (made.norm_weight, wanted[1]), (made.norm_bias, wanted[2])):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from . import blocks, delayed, handed, norms
-from .casts import Casts, Pair, Quantized, by_known_scale, input_and_weight, straight_and_turned
+from .casts import Casts, Pair, Quantized, by_known_scale, input_and_weight, note, note_all, straight_and_turned
 from ..catalogue import Cast, Numerics, numerics
 from .delayed import Scale
 from .gemms import casts_before, product, reads_codes, route, whole
@@ -224,13 +224,12 @@ def backward(
     dy_scale: Any = None
     if for_dx.a.granularity == "static" or for_dw.a.granularity == "static":
         dy_scale, inverse = delayed.current(dy, known, "e4m3", options.settled)
-    if maxima and x_amax is not None:
-        # The scale of x follows from here too: a forward without a backward (evaluation, the first pass of a
-        # checkpoint) leaves no mark.
-        delayed.note(Scale(x_amax, x_amax, x_amax, x_amax), maxima[0])
-    if given_maxima and given_amax is not None:
-        delayed.note(Scale(given_amax, given_amax, given_amax, given_amax), given_maxima[0])
-    straight = turned = seen = db = norm_weight = norm_bias = None
+    # The scale of x follows from here too: a forward without a backward (evaluation, the first pass of a checkpoint)
+    # leaves no mark.
+    found = ((maxima, x_amax), (given_maxima, given_amax))
+    others = [(part[0], amax) for part, amax in found if part and amax is not None]
+    notes = None if known is None else delayed.Notes(known.amax, others)
+    straight = turned = db = norm_weight = norm_bias = None
     if in_codes:
         of_codes = options.tail == "relu" and len(given_maxima) > 0
         keep = z[-1] if options.dropout and not of_codes else None
@@ -240,16 +239,18 @@ def backward(
         if of_norm:
             stats, norm = norms.found(of_norm, options.tail, options.eps)
         tail = options.tail or handed.NORMED
-        made = handed.gradient(dy, passed, bias, dy_scale, inverse, tail, need_bias, keep, options.dropout, norm, stats)
-        straight, turned, seen, db = made.straight, made.turned, made.maxima, made.sums
+        made = handed.gradient(dy, passed, bias, dy_scale, inverse, tail, need_bias, keep, options.dropout, norm, stats, notes)
+        straight, turned, db = made.straight, made.turned, made.sums
         norm_weight, norm_bias = made.norm_weight, made.norm_bias
     elif _is_static(by_dgrad) or _is_static(by_wgrad):
         wanted = (_is_static(by_dgrad), _is_static(by_wgrad))
-        straight, turned, seen = by_known_scale(dy, dy_scale, inverse, *wanted, options.stretch)
+        straight, turned, _ = by_known_scale(dy, dy_scale, inverse, *wanted, options.stretch, notes)
     elif given is not None and by_dgrad is not None:
         straight, by_dgrad = given, None
-    if known is not None:
-        delayed.note(known, delayed.largest(dy, options.stretch) if seen is None else seen)
+    if notes is not None and not (in_codes or _is_static(by_dgrad) or _is_static(by_wgrad)):
+        note_all(notes, delayed.largest(dy, options.stretch))
+    for other, amax in others if notes is None else ():
+        note(amax, other)
     rest = (None if _is_static(by_dgrad) else by_dgrad, None if _is_static(by_wgrad) else by_wgrad)
     if rest != (None, None):
         first, second = straight_and_turned(dy, *rest, options.stretch)

@@ -6,7 +6,7 @@ more than the launch. Needs Triton.
 """
 
 import contextlib
-from typing import Any, Callable, ContextManager, Tuple
+from typing import Any, Callable, ContextManager, List, Optional, Tuple
 
 import torch
 import triton
@@ -15,12 +15,16 @@ from torch.library import triton_op, wrap_triton
 
 from . import triton_kernels
 from ..catalogue import BLOCK, SCALE_FLOOR
+from .delayed import Notes
 
 PARTIALS = 1024
 """Programs of `amax`, and so partial maxima that every tile of a tensorwise cast reads."""
 
 LONGEST_ROW = 16384
 """Longer rows do not stay in one program's registers."""
+
+NOTE = 1024
+"""Maxima that a program notes: `triton_kernels.NOTE`."""
 
 _AMAX_BLOCK = 4096
 # Rows, columns and warps of a tile: what was fastest on an H200 (docs/engineering/performance.md).
@@ -38,7 +42,7 @@ def on(device: torch.device) -> ContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
-def _plain(kernel: Any) -> Any:
+def plain(kernel: Any) -> Any:
     return kernel
 
 
@@ -94,18 +98,32 @@ def _cast(
     return out, turned, row_scale, col_scale
 
 
+def noted(
+    amax: Optional[Tensor], first: Optional[Tensor], first_amax: Optional[Tensor], second: Optional[Tensor],
+    second_amax: Optional[Tensor], programs: int, device: torch.device,
+) -> Tuple[Tensor, List[Any], int]:
+    """(where a kernel puts the largest that it sees, what it is told of other operands, its NOTED), of `delayed.Notes` or none."""
+    partials = torch.empty(programs, dtype=torch.float32, device=device) if amax is None else amax
+    arguments: List[Any] = []
+    for maxima, to in ((first, first_amax), (second, second_amax)):
+        there = maxima is not None and to is not None
+        arguments += [maxima, to, maxima.numel()] if maxima is not None and there else [partials, partials, 0]
+    return partials, arguments, 0 if amax is None else 1 + (first is not None) + (second is not None)
+
+
 def _cast_known(
-    x: Tensor, inverse: Tensor, format: str, straight: bool, turn: bool, multiple: int, wrap: Wrap
+    x: Tensor, inverse: Tensor, format: str, straight: bool, turn: bool, multiple: int, amax: Optional[Tensor], first: Optional[Tensor],
+    first_amax: Optional[Tensor], second: Optional[Tensor], second_amax: Optional[Tensor], wrap: Wrap,
 ) -> Tuple[Tensor, Tensor, Tensor]:
     rows, cols = x.shape
     rows_padded = _multiple(rows, multiple)
     out, turned = _outputs(x, format, straight, turn, rows_padded)
     down, across, warps = _BOTH_KNOWN if straight and turn else _ONE_KNOWN
     programs = triton.cdiv(rows_padded, down) * triton.cdiv(cols, across)
-    partials = torch.empty(programs, dtype=torch.float32, device=x.device)  # pyright: ignore
+    partials, others, count = noted(amax, first, first_amax, second, second_amax, programs, x.device)  # pyright: ignore
     wrap(triton_kernels.cast_known_kernel)[(programs,)](
-        x, inverse, out, turned, partials, rows, cols, rows_padded,
-        STRAIGHT=straight, TURNED=turn, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
+        x, inverse, out, turned, partials, *others, rows, cols, rows_padded,
+        NOTED=count, STRAIGHT=straight, TURNED=turn, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
     )
     return out, turned, partials
 
@@ -199,7 +217,18 @@ def _cast_op(
 def _cast_known_op(
     x: Tensor, inverse: Tensor, format: str, straight: bool, turn: bool, multiple: int
 ) -> Tuple[Tensor, Tensor, Tensor]:
-    return _cast_known(x, inverse, format, straight, turn, multiple, wrap_triton)
+    return _cast_known(x, inverse, format, straight, turn, multiple, None, None, None, None, None, wrap_triton)
+
+
+@triton_op("loka::cast_noted", mutates_args=("amax", "first_amax", "second_amax"))
+def _cast_noted_op(
+    x: Tensor, inverse: Tensor, format: str, straight: bool, turn: bool, multiple: int, amax: Tensor, first: Optional[Tensor],
+    first_amax: Optional[Tensor], second: Optional[Tensor], second_amax: Optional[Tensor],
+) -> Tuple[Tensor, Tensor]:
+    out, turned, _ = _cast_known(
+        x, inverse, format, straight, turn, multiple, amax, first, first_amax, second, second_amax, wrap_triton
+    )
+    return out, turned
 
 
 @triton_op("loka::amax_pair", mutates_args=())
@@ -231,7 +260,7 @@ def amax(x: Tensor, rounded: bool = False) -> Tensor:
     if torch.compiler.is_compiling():
         return _amax_op(x, rounded)
     with on(x.device):
-        return _amax(x, rounded, _plain)
+        return _amax(x, rounded, plain)
 
 
 def amax_rows_cols(x: Tensor, straight: bool, turn: bool) -> Tuple[Tensor, Tensor]:
@@ -239,7 +268,7 @@ def amax_rows_cols(x: Tensor, straight: bool, turn: bool) -> Tuple[Tensor, Tenso
     if torch.compiler.is_compiling():
         return _amax_rows_cols_op(x, straight, turn)
     with torch.cuda.device(x.device):
-        return _amax_rows_cols(x, straight, turn, _plain)
+        return _amax_rows_cols(x, straight, turn, plain)
 
 
 def cast(
@@ -253,19 +282,55 @@ def cast(
         return _cast_op(x, row_amax, col_amax, tensorwise, format, power_of_two, straight, turn, multiple, rounded)
     with torch.cuda.device(x.device):
         return _cast(
-            x, row_amax, col_amax, tensorwise, format, power_of_two, straight, turn, multiple, rounded, _plain
+            x, row_amax, col_amax, tensorwise, format, power_of_two, straight, turn, multiple, rounded, plain
         )
 
 
 def cast_known(
-    x: Tensor, inverse: Tensor, format: str, straight: bool, turn: bool, multiple: int
-) -> Tuple[Tensor, Tensor, Tensor]:
-    """(FP8 [rows, cols], FP8 turned [cols, rows padded to `multiple`], largest |x| of each tile) by a scale that is known
-    beforehand, a power of two; what was not asked for is empty. x [rows, cols] is contiguous and read once."""
+    x: Tensor, inverse: Tensor, format: str, straight: bool, turn: bool, multiple: int, notes: Optional[Notes] = None
+) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+    """(FP8 [rows, cols], FP8 turned [cols, rows padded to `multiple`], largest |x| of each tile, or None where they are noted) by a scale
+    that is known beforehand, a power of two; what was not asked for is empty. x [rows, cols] is contiguous and read once."""
+    told = told_of(notes)
     if torch.compiler.is_compiling():
-        return _cast_known_op(x, inverse, format, straight, turn, multiple)
+        if notes is None:
+            return _cast_known_op(x, inverse, format, straight, turn, multiple)
+        return *_cast_noted_op(x, inverse, format, straight, turn, multiple, notes.amax, *told[1:]), None
     with torch.cuda.device(x.device):
-        return _cast_known(x, inverse, format, straight, turn, multiple, _plain)
+        out, turned, maxima = _cast_known(x, inverse, format, straight, turn, multiple, *told, plain)
+    return out, turned, maxima if notes is None else None
+
+
+Told = Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor], Optional[Tensor], Optional[Tensor]]
+
+
+def told_of(notes: Optional[Notes]) -> Told:
+    """As `noted` takes them, one by one."""
+    if notes is None:
+        return None, None, None, None, None
+    first, first_amax = notes.others[0] if notes.others else (None, None)
+    second, second_amax = notes.others[1] if len(notes.others) > 1 else (None, None)
+    return notes.amax, first, first_amax, second, second_amax
+
+
+def _note(amax: Tensor, maxima: Tensor, wrap: Wrap) -> None:
+    count = maxima.numel()
+    wrap(triton_kernels.note_kernel)[(triton.cdiv(count, NOTE),)](maxima, amax, count)
+
+
+@triton_op("loka::note", mutates_args=("amax",))
+def _note_op(amax: Tensor, maxima: Tensor) -> None:
+    _note(amax, maxima, wrap_triton)
+
+
+def note(amax: Tensor, maxima: Tensor) -> None:
+    """`delayed.note`, in one launch."""
+    maxima = maxima.contiguous()
+    if torch.compiler.is_compiling():
+        _note_op(amax, maxima)
+        return
+    with on(maxima.device):
+        _note(amax, maxima, plain)
 
 
 def amax_pair(x: Tensor, y: Tensor) -> Tuple[Tensor, Tensor]:
@@ -273,7 +338,7 @@ def amax_pair(x: Tensor, y: Tensor) -> Tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling():
         return _amax_pair_op(x, y)
     with torch.cuda.device(x.device):
-        return _amax_pair(x, y, _plain)
+        return _amax_pair(x, y, plain)
 
 
 def cast_pair(
@@ -283,7 +348,7 @@ def cast_pair(
     if torch.compiler.is_compiling():
         return _cast_pair_op(x, x_amax, y, y_amax, format, power_of_two, turn, multiple)
     with torch.cuda.device(x.device):
-        return _cast_pair(x, x_amax, y, y_amax, format, power_of_two, turn, multiple, _plain)
+        return _cast_pair(x, x_amax, y, y_amax, format, power_of_two, turn, multiple, plain)
 
 
 def cast_rows(x: Tensor, format: str, power_of_two: bool) -> Tuple[Tensor, Tensor]:
@@ -291,7 +356,7 @@ def cast_rows(x: Tensor, format: str, power_of_two: bool) -> Tuple[Tensor, Tenso
     if torch.compiler.is_compiling():
         return _cast_rows_op(x, format, power_of_two)
     with torch.cuda.device(x.device):
-        return _cast_rows(x, format, power_of_two, _plain)
+        return _cast_rows(x, format, power_of_two, plain)
 
 
 def cast_blocks(x: Tensor, format: str, power_of_two: bool, straight: int, turn: int) -> Cast4:
@@ -300,9 +365,9 @@ def cast_blocks(x: Tensor, format: str, power_of_two: bool, straight: int, turn:
     if torch.compiler.is_compiling():
         return _cast_blocks_op(x, format, power_of_two, straight, turn)
     with torch.cuda.device(x.device):
-        return _cast_blocks(x, format, power_of_two, straight, turn, _plain)
+        return _cast_blocks(x, format, power_of_two, straight, turn, plain)
 
 
 __all__ = [
-    "LONGEST_ROW", "PARTIALS", "amax", "amax_pair", "amax_rows_cols", "cast", "cast_blocks", "cast_known", "cast_pair", "cast_rows",
+    "LONGEST_ROW", "NOTE", "PARTIALS", "Wrap", "note", "noted", "plain", "told_of", "amax", "amax_pair", "amax_rows_cols", "cast", "cast_blocks", "cast_known", "cast_pair", "cast_rows",
 ]

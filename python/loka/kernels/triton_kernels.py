@@ -174,13 +174,39 @@ def cast_pair_kernel(
         )
 
 
+NOTE = tl.constexpr(1024)
+"""Maxima of another operand that a program looks at."""
+
+
+@triton.jit
+def note_part(maxima, amax, count, program):
+    """Raises `amax` to the largest of these, as bits: what is not finite is above every number, and stays."""
+    at = program * NOTE + tl.arange(0, NOTE)
+    bits = tl.max(magnitude(tl.load(maxima + at, mask=at < count, other=0.0)), 0)
+    tl.atomic_max(amax.to(tl.pointer_type(tl.int32), bitcast=True), bits, mask=program * NOTE < count, sem="relaxed")
+
+
+@triton.jit
+def note_tile(bits, partials, program, first, first_amax, first_count, second, second_amax, second_count, NOTED: tl.constexpr):
+    """The largest |x| of a tile: into partials[program], or with NOTED straight to where scales follow it; then maxima of NOTED - 1 other
+    operands are, too, by whichever program finds some at its place."""
+    if NOTED == 0:
+        tl.store(partials + program, bits.to(tl.float32, bitcast=True))
+    else:
+        tl.atomic_max(partials.to(tl.pointer_type(tl.int32), bitcast=True), bits, sem="relaxed")
+    if NOTED > 1:
+        note_part(first, first_amax, first_count, program)
+    if NOTED > 2:
+        note_part(second, second_amax, second_count, program)
+
+
 @triton.jit
 def cast_known_kernel(
-    x, inverse, out, turned, partials, rows, cols, rows_padded,
-    STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+    x, inverse, out, turned, partials, first, first_amax, first_count, second, second_amax, second_count, rows, cols, rows_padded,
+    NOTED: tl.constexpr, STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
-    """A tile a program by a scale that is known, a power of two: x is read once, for codes in both layouts and for
-    partials[program], the largest |x| of the tile as FP32."""
+    """A tile a program by a scale that is known, a power of two: x is read once, for codes in both layouts and for the largest |x| of the
+    tile as FP32, in partials[program] or noted (`note_tile`)."""
     across_all = tl.cdiv(cols, TILE_COLS)
     row = tl.program_id(0) // across_all * TILE_ROWS + tl.arange(0, TILE_ROWS)
     col = tl.program_id(0) % across_all * TILE_COLS + tl.arange(0, TILE_COLS)
@@ -197,7 +223,7 @@ def cast_known_kernel(
         tl.store(to, known_code(tl.trans(value), by).to(turned.dtype.element_ty), mask=there)
     # Last: the stores above are then on their way while the maximum is found.
     largest = tl.max(tl.max(magnitude(value), 1), 0)
-    tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))
+    note_tile(largest, partials, tl.program_id(0), first, first_amax, first_count, second, second_amax, second_count, NOTED)
 
 
 @triton.jit
@@ -348,6 +374,8 @@ def advance_kernel(
     inside = at < count
     address = tl.load(seen + at, mask=inside, other=0).to(tl.pointer_type(tl.float32))
     now = tl.load(address, mask=inside, other=0.0)
+    # What is not finite is no size to go by.
+    now = tl.where(magnitude(now) < 0x7F800000, now, 0.0)
     known = tl.load(scale + at * STRIDE, mask=inside, other=0.0) > 0
     beyond = tl.where(known, now * tl.load(inverse + at * STRIDE, mask=inside, other=0.0) * RANGE, 0.0)
     steps = tl.load(overflow + 2 * at, mask=inside, other=0.0)
@@ -384,15 +412,9 @@ def find_scale_kernel(
 
 
 @triton.jit
-def note_kernel(maxima, amax, numel, BLOCK: tl.constexpr):
-    """The larger of `amax` and all maxima, unless one is not finite; one program: `delayed.note`."""
-    largest = tl.zeros([BLOCK], tl.int32)
-    for first in range(0, numel, BLOCK):
-        at = first + tl.arange(0, BLOCK)
-        largest = tl.maximum(largest, magnitude(tl.load(maxima + at, mask=at < numel, other=0.0)))
-    bits = tl.max(largest, 0)
-    now = tl.where(bits < 0x7F800000, bits, 0).to(tl.float32, bitcast=True)
-    tl.store(amax, tl.maximum(tl.load(amax), now))
+def note_kernel(maxima, amax, count):
+    """The larger of `amax` and all maxima: `delayed.note`."""
+    note_part(maxima, amax, count, tl.program_id(0))
 
 
 WATCH_FIELDS = tl.constexpr(13)
@@ -561,9 +583,10 @@ def tail_output_kernel(
 
 @triton.jit
 def tail_gradient_kernel(
-    dh, z, bias, keep, inverse, straight, turned, partials, sums, rows, cols, factor,
-    TAIL: tl.constexpr, BIASED: tl.constexpr, DROPPED: tl.constexpr, SUMS: tl.constexpr, EPS: tl.constexpr, TILE_ROWS: tl.constexpr,
-    TILE_COLS: tl.constexpr,
+    dh, z, bias, keep, inverse, straight, turned, partials, sums, first, first_amax, first_count, second, second_amax, second_count,
+    rows, cols, factor,
+    TAIL: tl.constexpr, BIASED: tl.constexpr, DROPPED: tl.constexpr, SUMS: tl.constexpr, NOTED: tl.constexpr, EPS: tl.constexpr,
+    TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
     """A tile of the gradient of z from that of `tail_output_kernel`'s: its codes in both layouts, its largest, and with SUMS its
     sum over rows, in sums [tiles down, cols]. z of a ReLU: what comes out of it, or the codes of that as bytes, whose sign says
@@ -588,7 +611,7 @@ def tail_gradient_kernel(
     dz = tl.where(inside, g, 0.0).to(tl.bfloat16)
     store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols, False)
     largest = tl.max(tl.max(magnitude(dz), 1), 0)
-    tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))
+    note_tile(largest, partials, tl.program_id(0), first, first_amax, first_count, second, second_amax, second_count, NOTED)
     if SUMS:
         to = sums + (tl.program_id(0) // across).to(tl.int64) * cols + col
         tl.store(to, tl.sum(dz.to(tl.float32), 0), mask=col < cols)

@@ -6,7 +6,7 @@ through the rows: what the first pass read last is near.
 import triton
 import triton.language as tl
 
-from .triton_kernels import activated, biased, dropped, magnitude, passed_back, store_codes
+from .triton_kernels import activated, biased, dropped, magnitude, note_tile, passed_back, store_codes
 
 
 @triton.jit
@@ -140,9 +140,10 @@ def row_means_kernel(
 
 @triton.jit
 def row_gradient_kernel(
-    dh, z, bias, keep, weight, shift, mean, rstd, means, inverse, straight, turned, partials, sums, rows, cols, factor,
+    dh, z, bias, keep, weight, shift, mean, rstd, means, inverse, straight, turned, partials, sums,
+    first, first_amax, first_count, second, second_amax, second_count, rows, cols, factor,
     ACTIVATION: tl.constexpr, LAYER: tl.constexpr, BIASED: tl.constexpr, WEIGHED: tl.constexpr, SHIFTED: tl.constexpr, DROPPED: tl.constexpr,
-    SUMS: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
+    SUMS: tl.constexpr, NOTED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
     """As `tail_gradient_kernel`. sums [tiles down, 3, cols]: of dz, with SUMS, and for the gradients of the norm's weight and shift, where
     it has these."""
@@ -161,7 +162,7 @@ def row_gradient_kernel(
     dz = tl.where(inside, dz, 0.0).to(tl.bfloat16)
     store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols, False)
     largest = tl.max(tl.max(magnitude(dz), 1), 0)
-    tl.store(partials + program, largest.to(tl.float32, bitcast=True))
+    note_tile(largest, partials, program, first, first_amax, first_count, second, second_amax, second_count, NOTED)
     to = sums + (program // across).to(tl.int64) * 3 * cols + col
     if SUMS:
         tl.store(to, tl.sum(dz.to(tl.float32), 0), mask=col < cols)

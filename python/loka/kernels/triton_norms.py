@@ -12,7 +12,7 @@ layer norm with both its parameters behind a linear with a bias, whose sum is of
 In one pass over bands of 16 to 64 rows, each read twice, from memory once: 99 to 155 and 275 to 734 where the first line is.
 """
 
-from typing import Any, Callable, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 import triton
@@ -20,17 +20,14 @@ from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
 from . import triton_norm_kernels as kernels
-from .triton_casts import on
+from .delayed import Notes
+from .triton_casts import Wrap, noted, on, plain, told_of
 
 # Rows, columns and warps of a tile.
 _STATS, _MEANS = (4, 512, 4), (2, 1024, 4)
 _OUTPUT, _GRADIENT = (64, 64, 4), (128, 64, 4)
 
-Wrap = Callable[[Any], Any]
-
-
-def _plain(kernel: Any) -> Any:
-    return kernel
+_NOWHERE = (None,) * 5
 
 
 def _tiles(size: int, tile: int) -> int:
@@ -64,7 +61,8 @@ def _output(
 
 def _gradient(
     dh: Tensor, z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], weight: Optional[Tensor], shift: Optional[Tensor],
-    mean: Optional[Tensor], rstd: Tensor, inverse: Tensor, activation: int, sums: bool, by: float, wrap: Wrap,
+    mean: Optional[Tensor], rstd: Tensor, inverse: Tensor, activation: int, sums: bool, by: float, amax: Optional[Tensor],
+    first: Optional[Tensor], first_amax: Optional[Tensor], second: Optional[Tensor], second_amax: Optional[Tensor], wrap: Wrap,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     (rows, cols), fp8 = z.shape, torch.float8_e4m3fn
     flags = dict(
@@ -81,11 +79,11 @@ def _gradient(
     programs = _tiles(rows, down) * _tiles(cols, across)
     straight = torch.empty((rows, cols), dtype=fp8, device=z.device)
     turned = torch.empty((cols, rows), dtype=fp8, device=z.device)
-    partials = torch.empty(programs, dtype=torch.float32, device=z.device)
+    partials, others, count = noted(amax, first, first_amax, second, second_amax, programs, z.device)
     summed = torch.empty((_tiles(rows, down), 3, cols), dtype=torch.float32, device=z.device)
     wrap(kernels.row_gradient_kernel)[(programs,)](
-        *parts, means, inverse, straight, turned, partials, summed, rows, cols, by, **flags, SUMS=sums, TILE_ROWS=down, TILE_COLS=across,
-        num_warps=warps,
+        *parts, means, inverse, straight, turned, partials, summed, *others, rows, cols, by, **flags, SUMS=sums, NOTED=count,
+        TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
     )
     return straight, turned, partials, summed
 
@@ -103,7 +101,20 @@ def _gradient_op(
     dh: Tensor, z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], weight: Optional[Tensor], shift: Optional[Tensor],
     mean: Optional[Tensor], rstd: Tensor, inverse: Tensor, activation: int, sums: bool, by: float,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _gradient(dh, z, bias, keep, weight, shift, mean, rstd, inverse, activation, sums, by, wrap_triton)
+    return _gradient(dh, z, bias, keep, weight, shift, mean, rstd, inverse, activation, sums, by, *_NOWHERE, wrap_triton)
+
+
+@triton_op("loka::normed_gradient_noted", mutates_args=("amax", "first_amax", "second_amax"))
+def _gradient_noted_op(
+    dh: Tensor, z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], weight: Optional[Tensor], shift: Optional[Tensor],
+    mean: Optional[Tensor], rstd: Tensor, inverse: Tensor, activation: int, sums: bool, by: float, amax: Tensor,
+    first: Optional[Tensor], first_amax: Optional[Tensor], second: Optional[Tensor], second_amax: Optional[Tensor],
+) -> Tuple[Tensor, Tensor, Tensor]:
+    told = amax, first, first_amax, second, second_amax
+    straight, turned, _, summed = _gradient(
+        dh, z, bias, keep, weight, shift, mean, rstd, inverse, activation, sums, by, *told, wrap_triton
+    )
+    return straight, turned, summed
 
 
 def output(
@@ -115,20 +126,26 @@ def output(
     if torch.compiler.is_compiling():
         return _output_op(z, bias, keep, weight, shift, inverse, activation, layer, eps, by)
     with on(z.device):
-        return _output(z, bias, keep, weight, shift, inverse, activation, layer, eps, by, _plain)
+        return _output(z, bias, keep, weight, shift, inverse, activation, layer, eps, by, plain)
 
 
 def gradient(
     dh: Tensor, z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], weight: Optional[Tensor], shift: Optional[Tensor],
-    mean: Optional[Tensor], rstd: Tensor, inverse: Tensor, activation: int, sums: bool, by: float,
-) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(codes [rows, cols], turned [cols, rows], the largest of each tile, sums over the rows of each tile [tiles, 3, cols]: of the
-    gradient of z where `sums`, and of the gradients of weight and shift where there are any) of the gradient of z, from
-    that of what comes behind it; all contiguous."""
+    mean: Optional[Tensor], rstd: Tensor, inverse: Tensor, activation: int, sums: bool, by: float, notes: Optional[Notes] = None,
+) -> Tuple[Tensor, Tensor, Optional[Tensor], Tensor]:
+    """(codes [rows, cols], turned [cols, rows], the largest of each tile, or None where they are noted, sums over the rows of each tile
+    [tiles, 3, cols]: of the gradient of z where `sums`, and of the gradients of weight and shift where there are any) of
+    the gradient of z, from that of what comes behind it; all contiguous."""
+    told = told_of(notes)
+    parts = dh, z, bias, keep, weight, shift, mean, rstd, inverse
     if torch.compiler.is_compiling():
-        return _gradient_op(dh, z, bias, keep, weight, shift, mean, rstd, inverse, activation, sums, by)
+        if notes is None:
+            return _gradient_op(*parts, activation, sums, by)
+        straight, turned, summed = _gradient_noted_op(*parts, activation, sums, by, notes.amax, *told[1:])
+        return straight, turned, None, summed
     with on(z.device):
-        return _gradient(dh, z, bias, keep, weight, shift, mean, rstd, inverse, activation, sums, by, _plain)
+        straight, turned, maxima, summed = _gradient(*parts, activation, sums, by, *told, plain)
+    return straight, turned, maxima if notes is None else None, summed
 
 
 __all__ = ["gradient", "output"]

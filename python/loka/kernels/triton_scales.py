@@ -1,5 +1,4 @@
-"""Takes the maxima that a step has seen, on a GPU; moves all scales that follow them on, in one launch. Of one tensor: finds its
-scale, and notes its maxima.
+"""Takes the maxima that a step has seen, on a GPU; moves all scales that follow them on, in one launch. Finds the scale of one tensor.
 
 The values are those of the plain operations in `delayed`, to the bit: these are some fifteen launches a step, a dozen a tensor and
 six, and a host that makes them is what a fast GPU waits for. Needs Triton.
@@ -16,7 +15,6 @@ from ..catalogue import FORMAT_MAX
 from .delayed import DECAY, HEADROOM, LEAST, MOST, RANGE
 
 _BLOCK = 128
-_NOTED: Dict[str, Any] = dict(BLOCK=1024)
 
 
 class Launch:
@@ -51,11 +49,4 @@ def find(x: Tensor, known: Optional[Tensor], format: str) -> Tuple[Tensor, Tenso
     return scale, inverse
 
 
-def note(amax: Tensor, maxima: Tensor) -> None:
-    """`delayed.note`, in one launch."""
-    maxima, options = maxima.contiguous(), _NOTED
-    with triton_casts.on(maxima.device):
-        triton_kernels.note_kernel[(1,)](maxima, amax, maxima.numel(), **options)
-
-
-__all__ = ["Launch", "find", "note"]
+__all__ = ["Launch", "find"]

@@ -5,7 +5,7 @@ Apart, the activation writes BF16 and a cast reads it: 8 bytes an element forwar
 gradient, where these move 4 and 6.
 """
 
-from typing import Any, Callable, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 import triton
@@ -14,19 +14,14 @@ from torch.library import triton_op, wrap_triton
 
 from . import triton_kernels
 from .native_ops import BLOCK, EPS
-from .triton_casts import on
+from .delayed import Notes
+from .triton_casts import Wrap, noted, on, plain, told_of
 
 # Rows, columns and warps of a tile, forward and backward: what was fastest on an H200. A norm's columns are its own.
 _NORMED = ((32, BLOCK, 8), (32, BLOCK, 16))
 _PLAIN, _SLOWER = ((128, 64, 4),) * 2, ((64, 64, 4),) * 2
 _TILES = (_NORMED, _PLAIN, _PLAIN, _SLOWER, _SLOWER, _SLOWER)
 """By a tail's place: the last three, which reckon with exponentials, want fewer rows."""
-
-Wrap = Callable[[Any], Any]
-
-
-def _plain(kernel: Any) -> Any:
-    return kernel
 
 
 def _tile(tail: int, backward: int) -> Tuple[int, int, int]:
@@ -48,6 +43,7 @@ def _output(z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: 
 
 def _gradient(
     dh: Tensor, z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: int, sums: bool, by: float,
+    amax: Optional[Tensor], first: Optional[Tensor], first_amax: Optional[Tensor], second: Optional[Tensor], second_amax: Optional[Tensor],
     wrap: Wrap,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     down, across, warps = _tile(tail, 1)
@@ -56,11 +52,11 @@ def _gradient(
     programs = tiles * int(triton.cdiv(cols, across))
     straight = torch.empty((rows, cols), dtype=fp8, device=z.device)
     turned = torch.empty((cols, rows), dtype=fp8, device=z.device)
-    partials = torch.empty(programs, dtype=torch.float32, device=z.device)
+    partials, others, count = noted(amax, first, first_amax, second, second_amax, programs, z.device)
     summed = torch.empty((tiles if sums else 0, cols), dtype=torch.float32, device=z.device)
     wrap(triton_kernels.tail_gradient_kernel)[(programs,)](
-        dh, z, z if bias is None else bias, z if keep is None else keep, inverse, straight, turned, partials, summed, rows, cols, by,
-        TAIL=tail, BIASED=bias is not None, DROPPED=1 if keep is not None else 0 if by == 1.0 else 2, SUMS=sums, EPS=EPS, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
+        dh, z, z if bias is None else bias, z if keep is None else keep, inverse, straight, turned, partials, summed, *others, rows, cols, by,
+        NOTED=count, TAIL=tail, BIASED=bias is not None, DROPPED=1 if keep is not None else 0 if by == 1.0 else 2, SUMS=sums, EPS=EPS, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
     )  # fmt: skip
     return straight, turned, partials, summed
 
@@ -74,7 +70,18 @@ def _output_op(z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], invers
 def _gradient_op(
     dh: Tensor, z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: int, sums: bool, by: float
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _gradient(dh, z, bias, keep, inverse, tail, sums, by, wrap_triton)
+    return _gradient(dh, z, bias, keep, inverse, tail, sums, by, None, None, None, None, None, wrap_triton)
+
+
+@triton_op("loka::tail_gradient_noted", mutates_args=("amax", "first_amax", "second_amax"))
+def _gradient_noted_op(
+    dh: Tensor, z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: int, sums: bool, by: float,
+    amax: Tensor, first: Optional[Tensor], first_amax: Optional[Tensor], second: Optional[Tensor], second_amax: Optional[Tensor],
+) -> Tuple[Tensor, Tensor, Tensor]:
+    straight, turned, _, summed = _gradient(
+        dh, z, bias, keep, inverse, tail, sums, by, amax, first, first_amax, second, second_amax, wrap_triton
+    )
+    return straight, turned, summed
 
 
 def output(z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: int, by: float) -> Tuple[Tensor, Tensor]:
@@ -83,18 +90,24 @@ def output(z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: T
     if torch.compiler.is_compiling():
         return _output_op(z, bias, keep, inverse, tail, by)
     with on(z.device):
-        return _output(z, bias, keep, inverse, tail, by, _plain)
+        return _output(z, bias, keep, inverse, tail, by, plain)
 
 
 def gradient(
-    dh: Tensor, z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: int, sums: bool, by: float
-) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(codes [rows, cols], turned [cols, rows], the largest of each tile, with `sums` those over the rows of each tile) of the
-    gradient of z, from that of what comes behind it; all contiguous. z of a ReLU: `handed.gate`, or what comes out of it."""
+    dh: Tensor, z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: int, sums: bool, by: float,
+    notes: Optional[Notes] = None,
+) -> Tuple[Tensor, Tensor, Optional[Tensor], Tensor]:
+    """(codes [rows, cols], turned [cols, rows], the largest of each tile, or None where they are noted, with `sums` those over the rows of
+    each tile) of the gradient of z, from that of what comes behind it; all contiguous. z of a ReLU: `handed.gate`, or what comes out of it."""
+    told = told_of(notes)
     if torch.compiler.is_compiling():
-        return _gradient_op(dh, z, bias, keep, inverse, tail, sums, by)
+        if notes is None:
+            return _gradient_op(dh, z, bias, keep, inverse, tail, sums, by)
+        straight, turned, summed = _gradient_noted_op(dh, z, bias, keep, inverse, tail, sums, by, notes.amax, *told[1:])
+        return straight, turned, None, summed
     with on(z.device):
-        return _gradient(dh, z, bias, keep, inverse, tail, sums, by, _plain)
+        straight, turned, maxima, summed = _gradient(dh, z, bias, keep, inverse, tail, sums, by, *told, plain)
+    return straight, turned, maxima if notes is None else None, summed
 
 
 __all__ = ["gradient", "output"]
