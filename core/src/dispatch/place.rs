@@ -85,7 +85,9 @@ impl Place<'_, '_, '_> {
             (None, None) if self.triple.timed.is_some() => {
                 reason::slower_as_timed(&judged.verdicts, (self.triple, runtime))
             }
-            (None, None) if judged.budgeted => reason::not_worth_it(judged.group, policy, (&judged.verdicts, runtime)),
+            (None, None) if judged.budgeted => {
+                reason::not_worth_it(judged.group, (policy, self.terms.loss), (&judged.verdicts, runtime))
+            }
             (None, None) => reason::stays_high(judged.group, policy, (&judged.verdicts, runtime)),
         }
     }

@@ -289,9 +289,15 @@ pub(super) fn within_budget(chosen: &Verdict, cost: f64, budget: f64) -> String 
     ))
 }
 
-/// Why the optimiser leaves a forward GEMM in high precision.
-pub(super) fn not_worth_it(group: &Group, policy: &Policy, (verdicts, runtime): (&[Verdict], Runtime)) -> String {
-    if let Some(row) = group.row(&policy.baseline).filter(|_| verdicts.iter().any(|of| of.out_of_range))
+/// Why the optimiser leaves a forward GEMM in high precision. `loss`: the trace's.
+pub(super) fn not_worth_it(
+    group: &Group,
+    (policy, loss): (&Policy, f64),
+    (verdicts, runtime): (&[Verdict], Runtime),
+) -> String {
+    // Where BF16's own cost is a figure, what means nothing is each kernel's, and is told as that.
+    let of_baseline = group.row(&policy.baseline).filter(|row| row.is_loss_cost_out_of_range(loss));
+    if let Some(row) = of_baseline.filter(|_| verdicts.iter().any(|of| of.out_of_range))
         && verdicts.iter().all(|of| of.out_of_range || !of.supported || !is_low(of))
     {
         return format!("left out of the loss budget: {}", out_of_range(row));

@@ -303,3 +303,31 @@ fn only_what_is_beyond_bf16_and_means_something_is_charged() {
     let other = run(&all, &Policy::loss_budget(), &override_of("c", Gemm::Fprop, OTHER));
     assert_eq!((other.choices[0].kernel.as_str(), other.totals.num_cost_out_of_range), (FAST, 1));
 }
+
+/// The GEMM's own BF16 may be in range where no FP8 kernel is: it is not what keeps them out.
+#[test]
+fn what_means_nothing_is_told_of_the_kernel_that_it_is_of() {
+    let cost = |kernel: &str, value: f64| row("a", Gemm::Fprop, kernel, 0.1, Some(2.0), value);
+    let mut all = results(&["a"], vec![cost(FAST, 34.0), cost(OTHER, 7.0)]);
+    for row in all.rows.iter_mut().filter(|row| row.gemm == Gemm::Fprop && row.kernel.as_str() == "cublaslt/bf16") {
+        row.error.as_mut().unwrap().loss_cost = Some(crate::model::Estimate::exact(0.0138));
+    }
+    crate::model::charge_excess(&mut all.rows);
+    let found = run(&all, &Policy::loss_budget(), &Overrides::new());
+    assert_eq!(found.choices[0].kernel.as_str(), "cublaslt/bf16");
+    assert_eq!(
+        found.choices[0].reason,
+        format!(
+            "{FAST} is not taken: the loss cost of {FAST} would be 34, more than a tenth of the loss, where the estimate \
+             means nothing"
+        )
+    );
+    assert!(!found.warnings.iter().any(|warning| warning.text.contains("leaves the loss budget")));
+    // And where no kernel is fast either.
+    let slow = run(&all, &Policy { min_speedup: 9.0, ..Policy::loss_budget() }, &Overrides::new());
+    assert!(
+        slow.choices[0].reason.contains(&format!("the loss cost of {OTHER} would be 7,")),
+        "{}",
+        slow.choices[0].reason
+    );
+}
