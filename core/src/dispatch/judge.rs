@@ -34,7 +34,7 @@ pub(super) fn bias_bound(policy: &Policy, gemm: Gemm) -> Option<Bound> {
 pub fn decided_by(row: &ResultRow, policy: &Policy, loss: f64) -> (Safety, Bound) {
     let bound = bound_of(policy, &row.site, row.gemm, loss);
     // A figure that means nothing is no verdict either.
-    let means_nothing = bound.metric == Metric::LossCost && row.is_loss_cost_out_of_range(loss);
+    let means_nothing = bound.metric == Metric::LossCost && row.loss_cost_means_nothing(loss);
     let safety = if means_nothing { Safety::Uncertain } else { bound.safety(row.metric(bound.metric)) };
     match bias_bound(policy, row.gemm).map(|bias| (bias.safety(row.metric(Metric::Bias)), bias)) {
         Some(worse) if worse.0 > safety => worse,
@@ -172,6 +172,24 @@ mod tests {
         let safety = |cost| judge(&row("s", Gemm::Fprop, "te/current", 0.1, Some(2.0), cost), &policy, 0.5).0;
         assert_eq!(safety(0.04), Safety::Unsafe);
         assert_eq!(safety(0.06), Safety::Uncertain);
+    }
+
+    /// What BF16 is charged is nothing, in and out of range, with every draw; what a kernel is that errs as much as a BF16 out
+    /// of range, nobody knows.
+    #[test]
+    fn bf16_is_safe_whatever_its_own_cost() {
+        let policy = Policy::loss_budget();
+        let safety = |kernel, cost| {
+            let mut rows = vec![
+                row("s", Gemm::Fprop, "cublaslt/bf16", 0.1, Some(1.0), 7.0),
+                row("s", Gemm::Fprop, kernel, 0.1, Some(2.0), cost),
+            ];
+            crate::model::charge_excess(&mut rows);
+            [&rows[0], &rows[1]].map(|row| judge(row, &policy, 0.5).0)
+        };
+        assert_eq!(safety("te/current", 6.0), [Safety::Safe, Safety::Uncertain]);
+        assert_eq!(safety("cublaslt/tf32", 6.0), [Safety::Safe, Safety::Safe]);
+        assert_eq!(safety("te/current", 9.0), [Safety::Safe, Safety::Uncertain]);
     }
 
     #[test]

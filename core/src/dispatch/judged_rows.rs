@@ -108,7 +108,8 @@ impl JudgedRow {
     /// other limits, and the row itself is not read. `own`: [`bound_of`] of its GEMM now.
     fn again(&self, policy: &Policy, own: Bound) -> Self {
         let by_own = match own.metric {
-            Metric::LossCost if self.out_of_range => Safety::Uncertain,
+            // As `loss_cost_means_nothing` of the row.
+            Metric::LossCost if self.out_of_range && (self.low || self.loss_cost.is_nan()) => Safety::Uncertain,
             metric if metric == policy.metric => own.safety(self.error),
             // A forward GEMM, whose loss cost is held against the same budget.
             _ => self.safety,

@@ -53,7 +53,7 @@ pub(crate) use judged_rows::{FastestLow, JudgedBefore, JudgedRow, JudgedRows};
 pub use overrides::{Override, OverrideError, Overrides};
 pub use policy::{Policy, PolicyError};
 pub use policy_group::{PolicyGroup, SitePattern};
-pub(crate) use reason::{against, out_of_range};
+pub(crate) use reason::{against, against_out_of_range, out_of_range};
 pub(crate) use select::{Before, select, told_alone, told_together};
 pub use select::{Dispatch, Optimum, Selection, dispatch};
 pub(crate) use sharing::tail_us;

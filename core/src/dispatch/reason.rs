@@ -73,6 +73,11 @@ pub(crate) fn out_of_range(row: &ResultRow) -> String {
     )
 }
 
+/// "Loss cost 56.9 (50 to 60) outside its range": in place of what a figure is held against.
+pub(crate) fn against_out_of_range(cost: Estimate) -> String {
+    format!("{} {} outside its range", Metric::LossCost.label(), WithInterval(cost))
+}
+
 pub(crate) fn against(bound: Bound, estimate: Option<Estimate>) -> String {
     Against(bound, estimate).to_string()
 }

@@ -211,6 +211,13 @@ impl ResultRow {
         self.error.as_ref().is_some_and(|error| error.is_loss_cost_out_of_range(loss))
     }
 
+    /// Its loss cost decides nothing: it is out of its range. BF16 is charged nothing, whatever its own cost, and that means
+    /// what it says; of a kernel in low precision that errs no more than a BF16 which is out of range itself, it does not.
+    pub fn loss_cost_means_nothing(&self, loss: f64) -> bool {
+        let decides = || !self.kernel.is_low_precision() && self.charged_loss_cost(loss).is_some();
+        self.is_loss_cost_out_of_range(loss) && !decides()
+    }
+
     /// What a budget is charged: `None` where nobody knows, or where the figure means nothing. What BF16 is charged, which
     /// is nothing, always means what it says.
     pub fn charged_loss_cost(&self, loss: f64) -> Option<Estimate> {

@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use super::{Changes, Decided, Got, NEAR_TIE, PlanError, build::mods_were_probed, changes};
 use crate::{
-    dispatch::{Bound, Candidates, Dispatch, Overrides, Policy, Totals, against, decided_by, dispatch},
+    dispatch::{
+        Bound, Candidates, Dispatch, Overrides, Policy, Totals, against, against_out_of_range, decided_by, dispatch,
+    },
     format::short,
     model::{
         Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Metric, ModSet, ResultRow, Results, Safety, Site,
@@ -94,9 +96,10 @@ pub struct Flip<'a> {
     pub bound: Bound,
     pub before: Safety,
     pub after: Safety,
+    /// `None` also where it is a loss cost that means nothing.
     pub error_before: Option<Estimate>,
     pub error_after: Option<Estimate>,
-    /// The two intervals overlap: the bound is what lies between them.
+    /// The two intervals overlap: the bound, or the end of the loss cost's range, is what lies between them.
     pub near_tie: bool,
 }
 
@@ -237,12 +240,14 @@ impl<'p> Interval<'p> {
             return found;
         };
         if let Some(flip) = self.flip(was, is) {
-            let (old, new) = (against(flip.bound_before, flip.error_before), against(flip.bound, flip.error_after));
+            let [loss_before, loss_after] = self.losses;
+            let old = told(was, loss_before, (flip.bound_before, flip.error_before));
+            let new = told(is, loss_after, (flip.bound, flip.error_after));
             let (metric, error) = (flip.bound.metric, [flip.error_before, flip.error_after]);
             let moved = Moved::Verdict { metric, before: flip.before, after: flip.after, error };
             tell(moved, format!("{new} instead of {old}"), flip.near_tie);
         }
-        for (metric, before, after) in errors(was, is) {
+        for (metric, before, after) in self.errors(was, is) {
             let reason = format!("{} {} instead of {}", metric.label(), interval(after), interval(before));
             tell(Moved::Error { metric, before, after }, reason, false);
         }
@@ -259,8 +264,15 @@ impl<'p> Interval<'p> {
         let [loss_before, loss_after] = self.losses;
         let (before, bound_before) = decided_by(was, self.policy, loss_before);
         let (after, bound) = decided_by(is, self.policy, loss_after);
-        let (error_before, error_after) = (was.metric(bound_before.metric), is.metric(bound.metric));
-        let near_tie = error_before.zip(error_after).is_some_and(|(was, is)| overlap(was, is));
+        let (error_before, error_after) =
+            (figure(was, bound_before.metric, loss_before), figure(is, bound.metric, loss_after));
+        let by_cost = bound.metric == Metric::LossCost && bound_before.metric == Metric::LossCost;
+        let both = match error_before.zip(error_after) {
+            // One that is in range and one that is not may be the same, measured twice.
+            None if by_cost => measured_cost(was).zip(measured_cost(is)),
+            both => both,
+        };
+        let near_tie = both.is_some_and(|(was, is)| overlap(was, is));
         (before != after).then_some(Flip {
             row: is,
             bound_before,
@@ -272,6 +284,31 @@ impl<'p> Interval<'p> {
             near_tie,
         })
     }
+
+    /// Those whose intervals have nothing in common. A figure that means nothing has not moved.
+    fn errors(&self, was: &ResultRow, is: &ResultRow) -> impl Iterator<Item = (Metric, Estimate, Estimate)> {
+        let [before, after] = self.losses;
+        let both = METRICS.map(|metric| Some((metric, figure(was, metric, before)?, figure(is, metric, after)?)));
+        both.into_iter().flatten().filter(|(_, was, is)| !overlap(*was, *is))
+    }
+}
+
+/// `None` also where it is a loss cost that means nothing.
+fn figure(row: &ResultRow, metric: Metric, loss: f64) -> Option<Estimate> {
+    row.metric(metric).filter(|_| metric != Metric::LossCost || !row.loss_cost_means_nothing(loss))
+}
+
+/// The loss cost that its range is asked of.
+fn measured_cost(row: &ResultRow) -> Option<Estimate> {
+    row.error.as_ref()?.loss_cost
+}
+
+fn told(row: &ResultRow, loss: f64, (bound, error): (Bound, Option<Estimate>)) -> String {
+    let out_of_range = bound.metric == Metric::LossCost && row.loss_cost_means_nothing(loss);
+    match measured_cost(row).filter(|_| out_of_range) {
+        Some(cost) => against_out_of_range(cost),
+        None => against(bound, error),
+    }
 }
 
 fn presence(was: Option<&ResultRow>, is: Option<&ResultRow>) -> String {
@@ -282,12 +319,6 @@ fn presence(was: Option<&ResultRow>, is: Option<&ResultRow>) -> String {
         (None, Some(_)) => "the results before do not have it".to_owned(),
         (_, None) => "the results after do not have it".to_owned(),
     }
-}
-
-/// Those whose intervals have nothing in common.
-fn errors<'a>(was: &'a ResultRow, is: &'a ResultRow) -> impl Iterator<Item = (Metric, Estimate, Estimate)> + 'a {
-    let both = METRICS.into_iter().filter_map(|metric| Some((metric, was.metric(metric)?, is.metric(metric)?)));
-    both.filter(|(_, was, is)| !overlap(*was, *is))
 }
 
 /// An interval that has no ends has everything in it.

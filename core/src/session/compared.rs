@@ -17,6 +17,7 @@ pub struct Flipped {
     /// In the other results.
     pub before: Safety,
     pub after: Safety,
+    /// `None` also where it is a loss cost that means nothing.
     pub error_before: Option<Estimate>,
     pub error_after: Option<Estimate>,
     /// The two intervals overlap.

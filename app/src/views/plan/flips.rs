@@ -2,7 +2,7 @@
 
 use egui::{RichText, ScrollArea, Ui};
 use loka_core::{
-    model::{Estimate, Safety},
+    model::{Estimate, Metric, Safety},
     session::Flipped,
 };
 
@@ -48,7 +48,9 @@ fn flip_ui(ui: &mut Ui, scene: &mut Scene<'_>, flip: &Flipped) {
         let text = format!("{} → {}{near}", flip.before.as_str(), flip.after.as_str());
         let color = if flip.after == Safety::Safe { scene.theme.accent } else { scene.theme.warning };
         ui.label(RichText::new(text).color(color));
-        let of = |error: Option<Estimate>| error.map_or_else(|| "unknown".to_owned(), number::sentence);
+        // A verdict by the loss cost, and no figure of it: where there is one, it means nothing.
+        let unknown = if flip.metric == Metric::LossCost { "unknown or outside its range" } else { "unknown" };
+        let of = |error: Option<Estimate>| error.map_or_else(|| unknown.to_owned(), number::sentence);
         let (was, is) = (of(flip.error_before), of(flip.error_after));
         let text = format!("{} {was} → {is}", flip.metric.label());
         ui.add(egui::Label::new(RichText::new(&text).small().color(scene.theme.weak)).truncate()).on_hover_text(&text);

@@ -163,3 +163,38 @@ fn numbers_that_are_none_do_not_count_as_moved() {
     let found = compare(vec![fprop(FAST, 0.1, 1.3)], vec![odd]);
     assert!(found.rows.iter().all(|change| matches!(change.moved, Moved::Verdict { .. })), "{:?}", found.rows);
 }
+
+/// Beyond a tenth of the loss (.05) a loss cost is no figure: a verdict says so, and it has not moved.
+#[test]
+fn a_loss_cost_out_of_range_is_told_as_that() {
+    let charged = |cost: f64, of_bf16: f64| {
+        let mut made = results(&["a"], vec![row("a", Gemm::Fprop, FAST, 0.1, Some(1.3), cost)]);
+        for row in made.rows.iter_mut().filter(|row| row.gemm == Gemm::Fprop && row.kernel.as_str() != FAST) {
+            row.error.as_mut().unwrap().loss_cost = Some(Estimate::new(of_bf16, 0.9 * of_bf16, 1.1 * of_bf16));
+        }
+        crate::model::charge_excess(&mut made.rows);
+        made
+    };
+    let compare = |before: &Results, after: &Results| {
+        diff_results(before, after, &Policy::loss_budget(), &SiteMods::default()).unwrap()
+    };
+    let found = compare(&charged(9e-5, 1e-6), &charged(7.0, 0.2));
+    let told: Vec<(&str, &str)> =
+        found.rows.iter().map(|change| (change.kernel.as_str(), change.reason.as_str())).collect();
+    let reason = "Loss cost 7 (6.3 to 7.7) outside its range instead of Loss cost 8.9e-5 (8.0e-5 to 9.8e-5) <= 1.0e-4";
+    // BF16's charge of nothing is the same in both, whatever its own cost.
+    assert_eq!(told, [(FAST, reason)]);
+    assert!(!found.rows[0].near_tie);
+    let Moved::Verdict { before: Safety::Safe, after: Safety::Uncertain, error: [Some(_), None], .. } =
+        found.rows[0].moved
+    else {
+        panic!("{found:?}")
+    };
+
+    // Measured twice, on both sides of the range's end.
+    let found = compare(&charged(0.049, 1e-6), &charged(0.051, 1e-6));
+    let [change] = found.rows.as_slice() else { panic!("{found:?}") };
+    assert!(change.near_tie && change.reason.ends_with("(a near tie)"), "{change:?}");
+    // Two that mean nothing are no news, however far apart.
+    assert!(compare(&charged(7.0, 0.2), &charged(70.0, 0.2)).is_empty());
+}
