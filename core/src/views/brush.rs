@@ -254,8 +254,9 @@ impl BrushTotals {
 
     fn add_draws(&mut self, snapshot: &Snapshot, at: usize, gemm: Gemm) {
         let Some(site) = snapshot.sites().get(at) else { return };
-        let bound = bound_of(&snapshot.document.policy, &site.id, gemm, snapshot.loss());
-        let wanted = draws_to_ask(low(snapshot.rows_of(at, gemm)), bound);
+        let loss = snapshot.loss();
+        let bound = bound_of(&snapshot.document.policy, &site.id, gemm, loss);
+        let wanted = draws_to_ask(low(snapshot.rows_of(at, gemm)), bound, loss);
         self.draws_to_ask = self.draws_to_ask.max(wanted);
     }
 

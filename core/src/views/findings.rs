@@ -278,7 +278,7 @@ fn undecided(snapshot: &Snapshot, faster: &[Faster]) -> Option<Finding> {
     let means_something = |of: &Faster| of.bound.metric != Metric::LossCost || !of.judged.out_of_range;
     let kept = of(faster, |of| of.judged.safety == Safety::Uncertain && means_something(of))?;
     let most = kept.iter().max_by(|a, b| a.worth.gain_us.total_cmp(&b.worth.gain_us))?;
-    let draws = draws_to_ask(low(snapshot.rows_of(most.at, most.gemm)), most.bound);
+    let draws = draws_to_ask(low(snapshot.rows_of(most.at, most.gemm)), most.bound, snapshot.loss());
     let (count, site) = (kept.len(), &snapshot.sites()[most.at].id);
     let text = format!(
         "{} {} a faster kernel whose interval straddles its bound: more draws decide. Most of it is at {site} {}.",

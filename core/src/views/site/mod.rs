@@ -228,7 +228,7 @@ impl Looking<'_> {
             verdict,
             nearest,
             ahead,
-            draws_to_ask: draws_to_ask(low, bound),
+            draws_to_ask: draws_to_ask(low, bound, self.loss),
             choice,
             kernels,
         }
@@ -252,7 +252,7 @@ impl Looking<'_> {
             speedup: row.speedup(),
             quadrant: judge(row, policy, self.loss).2,
             // Of two bounds the one that decides on this kernel.
-            verdict_margin: Outlook::of(row, decided_by(row, policy, self.loss).1, policy),
+            verdict_margin: Outlook::of(row, decided_by(row, policy, self.loss).1, policy, self.loss),
             standing: standing(&row.kernel, choice),
             kernel: row.kernel.clone(),
         }
@@ -330,7 +330,8 @@ fn nearest(kernels: &[KernelLine]) -> Option<usize> {
             (ErrorOutlook::Uncertain { .. }, _) => (4, -speedup),
             (ErrorOutlook::Unsafe { safe_from: Some(end) }, SpeedOutlook::Slow { .. }) => (5, end),
             (ErrorOutlook::Unsafe { safe_from: Some(end) }, _) => (6, end),
-            _ => (7, 0.0),
+            (ErrorOutlook::MeansNothing, _) => (7, -speedup),
+            _ => (8, 0.0),
         }
     };
     let able = kernels.iter().enumerate().filter(|(_, line)| line.is_low && line.unsupported.is_none());

@@ -51,7 +51,8 @@ fn draws_grow_with_the_square_of_what_is_missing() {
 
 #[test]
 fn each_verdict_says_what_would_change_it() {
-    let verdict_margin = |value, half| Outlook::of(&with_error(FAST, value, half, 64), BOUND, &Policy::paper()).error;
+    let verdict_margin =
+        |value, half| Outlook::of(&with_error(FAST, value, half, 64), BOUND, &Policy::paper(), 0.5).error;
     let ErrorOutlook::Safe { end, margin } = verdict_margin(0.1, 0.05) else { panic!("not safe") };
     assert!((end - 0.15).abs() < 1e-12 && (margin - 0.25).abs() < 1e-12);
     assert!(matches!(verdict_margin(0.19, 0.03), ErrorOutlook::Uncertain { leans: Safety::Safe, .. }));
@@ -67,7 +68,7 @@ fn slow_names_what_must_shrink() {
         let latency =
             Latency { latency_us: Some(latency), baseline_us: Some(105.0), gemm_us: gemm, ..Latency::unknown("") };
         let row = ResultRow { latency, ..row("a", Gemm::Fprop, FAST, 0.1, None, 0.0) };
-        Outlook::of(&row, BOUND, &Policy::paper()).speed
+        Outlook::of(&row, BOUND, &Policy::paper(), 0.5).speed
     };
     let SpeedOutlook::Slow { needed_us, part, .. } = speed(120.0, Some(70.0)) else { panic!("not slow") };
     assert!((needed_us - 100.0).abs() < 1e-9);
@@ -91,7 +92,7 @@ fn parts_add_up_to_the_latency() {
 
 #[test]
 fn draws_to_ask_cover_the_hardest_and_have_an_end() {
-    let ask = |rows: &[ResultRow]| draws_to_ask(rows.iter(), BOUND);
+    let ask = |rows: &[ResultRow]| draws_to_ask(rows.iter(), BOUND, 0.5);
     // 576 expected, a quarter more.
     assert_eq!(ask(&[with_error(FAST, 0.19, 0.03, 64), with_error(OTHER, 0.1, 0.01, 64)]), Some(720));
     assert_eq!(ask(&[with_error(FAST, 0.2, 0.03, 64)]), Some(256));
@@ -99,6 +100,27 @@ fn draws_to_ask_cover_the_hardest_and_have_an_end() {
     assert_eq!(ask(&[with_error(FAST, 0.19, 0.06, 640)]), Some(2_560), "22,400 more are too many to promise");
     assert_eq!(ask(&[with_error(FAST, 0.2, 0.03, 4_000)]), Some(MOST_DRAWS));
     assert_eq!(ask(&[]), None);
+}
+
+/// A tenth of the loss of .5 is .05: beyond it neither 22 draws nor 10,000 decide.
+#[test]
+fn no_draw_decides_on_a_loss_cost_outside_its_range() {
+    let bound = Bound { metric: Metric::LossCost, limit: 1e-4 };
+    let costs = |cost: f64, half: f64| {
+        let mut row = row("a", Gemm::Fprop, FAST, 0.1, Some(1.3), 1.0);
+        row.error.as_mut().unwrap().loss_cost = Some(Estimate::new(cost, cost - half, cost + half));
+        row
+    };
+    let of = |row: &ResultRow, loss| Outlook::of(row, bound, &Policy::loss_budget(), loss).error;
+    let wide = costs(0.06, 0.06);
+    assert_eq!(of(&wide, 0.5), ErrorOutlook::MeansNothing);
+    assert!(matches!(of(&wide, 0.7), ErrorOutlook::Uncertain { .. }), "of a larger loss it is a figure");
+    assert!(matches!(of(&wide, 0.0), ErrorOutlook::Uncertain { .. }), "the trace does not say of what");
+    assert_eq!(draws_to_ask([&wide].into_iter(), bound, 0.5), Some(16), "twice those taken: to see closer, no more");
+    let unclear = costs(1.2e-4, 0.6e-4);
+    let hardest = draws_to_ask([&unclear].into_iter(), bound, 0.5);
+    assert!(hardest > Some(16));
+    assert_eq!(draws_to_ask([&unclear, &wide].into_iter(), bound, 0.5), hardest);
 }
 
 #[test]

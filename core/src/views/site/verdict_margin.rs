@@ -12,7 +12,8 @@
 //! ```
 //!
 //! It is an expectation: the value moves too, by about h. Where d is so small that n' is beyond
-//! [`MOST_DRAWS`] more, the honest answer is that the value sits on the threshold.
+//! [`MOST_DRAWS`] more, the honest answer is that the value sits on the threshold. A loss cost outside its range is no
+//! value to hold against anything, after any number of draws.
 
 use crate::{
     dispatch::{Bound, Policy},
@@ -39,6 +40,8 @@ pub enum ErrorOutlook {
     Safe { end: f64, margin: f64 },
     /// `leans`: what the value alone would be.
     Uncertain { leans: Safety, more: MoreDraws },
+    /// A loss cost outside its range: uncertain, and more draws change nothing about it.
+    MeansNothing,
     /// `safe_from`: a policy with this threshold would call it safe; `None`: no threshold would.
     Unsafe { safe_from: Option<f64> },
 }
@@ -76,18 +79,19 @@ pub enum SlowPart {
 }
 
 impl Outlook {
-    pub fn of(row: &ResultRow, bound: Bound, policy: &Policy) -> Self {
-        let draws = row.error.as_ref().map_or(0, |error| error.draws);
-        Self {
-            bound,
-            error: error_outlook(bound, row.metric(bound.metric), draws),
-            speed: speed_outlook(&row.latency, policy.min_speedup),
-        }
+    /// `loss`: the trace's.
+    pub fn of(row: &ResultRow, bound: Bound, policy: &Policy, loss: f64) -> Self {
+        let (error, speed) = (error_outlook(row, bound, loss), speed_outlook(&row.latency, policy.min_speedup));
+        Self { bound, error, speed }
     }
 }
 
-fn error_outlook(bound: Bound, estimate: Option<Estimate>, draws: u64) -> ErrorOutlook {
-    let Some(estimate) = estimate else { return ErrorOutlook::Unknown };
+fn error_outlook(row: &ResultRow, bound: Bound, loss: f64) -> ErrorOutlook {
+    if bound.metric == Metric::LossCost && row.loss_cost_means_nothing(loss) {
+        return ErrorOutlook::MeansNothing;
+    }
+    let Some(estimate) = row.metric(bound.metric) else { return ErrorOutlook::Unknown };
+    let draws = row.error.as_ref().map_or(0, |error| error.draws);
     let estimate = bound.metric.on_scale(estimate);
     let end = bound.metric.worse_end(estimate);
     match bound.safety(Some(estimate)) {
@@ -152,15 +156,14 @@ impl Parts {
 
 /// How many draws to ask for so that these rows' verdicts may be expected to stand: a quarter more than
 /// expected, since the value moves too; four times as many where one sits on the threshold; twice as many
-/// where all stand already and a person wants to see closer.
-pub fn draws_to_ask<'a>(rows: impl Iterator<Item = &'a ResultRow>, bound: Bound) -> Option<u64> {
+/// where all stand already, or no draw decides, and a person wants to see closer. `loss`: the trace's.
+pub fn draws_to_ask<'a>(rows: impl Iterator<Item = &'a ResultRow>, bound: Bound, loss: f64) -> Option<u64> {
     let mut most_taken = 0;
     let mut wanted = None;
     for row in rows.filter(|row| row.supported) {
         let Some(taken) = row.error.as_ref().map(|error| error.draws) else { continue };
         most_taken = most_taken.max(taken);
-        let verdict_margin = error_outlook(bound, row.metric(bound.metric), taken);
-        wanted = wanted.max(match verdict_margin {
+        wanted = wanted.max(match error_outlook(row, bound, loss) {
             ErrorOutlook::Uncertain { more: MoreDraws::Expected { total, .. }, .. } => Some(total + total / 4),
             ErrorOutlook::Uncertain { .. } => Some(4 * taken.max(16)),
             _ => None,

@@ -36,6 +36,11 @@ pub fn error_words(bound: Bound, verdict_margin: ErrorOutlook) -> String {
             };
             format!("Uncertain, leaning {leans}: {draws} ({metric} against {limit})")
         }
+        ErrorOutlook::MeansNothing => {
+            format!(
+                "Uncertain, and more draws do not decide: {metric} is more than a tenth of the loss, where the estimate means nothing"
+            )
+        }
         ErrorOutlook::Unsafe { safe_from: Some(end) } => {
             format!("Unsafe: {metric} would be safe with a threshold of {} instead of {limit}", number::plain(end))
         }
@@ -165,6 +170,11 @@ mod tests {
             "Uncertain, leaning safe: 1,240 more draws are expected to decide (MERE against .2)"
         );
         assert!(words(MoreDraws::OnThreshold).contains("more than 10,000 draws: it sits on the threshold"));
+        let bound = Bound { metric: Metric::LossCost, limit: 1e-4 };
+        assert_eq!(
+            error_words(bound, ErrorOutlook::MeansNothing),
+            "Uncertain, and more draws do not decide: Loss cost is more than a tenth of the loss, where the estimate means nothing"
+        );
     }
 
     #[test]
