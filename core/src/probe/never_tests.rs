@@ -23,6 +23,10 @@ impl SiteSource for Frozen {
         self.trace.quantile_probs()
     }
 
+    fn loss(&self) -> f64 {
+        self.trace.loss()
+    }
+
     fn stats(&self, id: &SiteId) -> Result<SiteStats, String> {
         let mut stats = self.trace.stats(id)?;
         stats.site.grads = self.grads;

@@ -76,6 +76,10 @@ impl SiteSource for AtRows<'_> {
         self.trace.quantile_probs()
     }
 
+    fn loss(&self) -> f64 {
+        self.trace.loss()
+    }
+
     fn stats(&self, id: &SiteId) -> Result<SiteStats, String> {
         let mut stats = self.trace.stats(id)?;
         if let Some(site) = self.sites.iter().find(|site| site.id == *id) {

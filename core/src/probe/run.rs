@@ -21,6 +21,9 @@ pub trait SiteSource: Sync {
 
     fn quantile_probs(&self) -> Vec<f64>;
 
+    /// The loss that was recorded; 0: nobody said.
+    fn loss(&self) -> f64;
+
     /// One site's statistics, or why it is unusable.
     fn stats(&self, site: &SiteId) -> Result<SiteStats, String>;
 }

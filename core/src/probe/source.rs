@@ -16,6 +16,10 @@ impl SiteSource for Trace {
         self.manifest().quantile_probs.clone()
     }
 
+    fn loss(&self) -> f64 {
+        self.manifest().loss.value
+    }
+
     fn stats(&self, site: &SiteId) -> Result<SiteStats, String> {
         self.site_stats(site).map_err(|error| error.to_string())
     }

@@ -177,35 +177,46 @@ pub fn diff_recorded([before, after]: [&dyn SiteSource; 2]) -> TraceDiff {
     diff
 }
 
-/// Of the model without mods.
-pub fn errors_of<'a>(rows: impl IntoIterator<Item = &'a ResultRow>, watched: &KernelId) -> SiteErrors {
+/// Of the model without mods. A loss cost that means nothing is none: no factor is made of it. `loss`: the rows' trace's.
+pub fn errors_of<'a>(rows: impl IntoIterator<Item = &'a ResultRow>, watched: &KernelId, loss: f64) -> SiteErrors {
     let of = |row: &ResultRow| {
         let (symptom, metric) = match row.gemm {
             Gemm::Fprop => (Symptom::LossCost, Metric::LossCost),
             Gemm::Dgrad => (Symptom::DgradNoiseShare, Metric::NoiseShare),
             Gemm::Wgrad => (Symptom::WgradNoiseShare, Metric::NoiseShare),
         };
-        Some(((row.site.clone(), symptom), row.metric(metric)?.value))
+        let means_nothing = symptom == Symptom::LossCost && row.loss_cost_means_nothing(loss);
+        Some(((row.site.clone(), symptom), row.metric(metric).filter(|_| !means_nothing)?.value))
     };
-    rows.into_iter().filter(|row| row.kernel == *watched && row.mods.0.is_empty()).filter_map(of).collect()
+    watched_rows(rows, watched).filter_map(of).collect()
 }
 
-/// `watched`: the kernel whose noise shares and loss costs are compared, by draws on that engine.
+fn watched_rows<'a>(
+    rows: impl IntoIterator<Item = &'a ResultRow>,
+    watched: &KernelId,
+) -> impl Iterator<Item = &'a ResultRow> {
+    rows.into_iter().filter(move |row| row.kernel == *watched && row.mods.0.is_empty())
+}
+
+/// `watched`: the kernel whose noise shares and loss costs are compared, by draws on that engine. With the sites whose loss
+/// cost is outside its range in one of the traces, and so not compared.
 pub fn diff_traces(
     [before, after]: [&dyn SiteSource; 2],
     watched: &'static Kernel,
     engine: &dyn Engine,
     config: &ProbeConfig,
-) -> TraceDiff {
+) -> (TraceDiff, BTreeSet<SiteId>) {
     let mut diff = diff_recorded([before, after]);
     let both: Vec<SiteId> = diff.sites.iter().map(|site| site.site.clone()).collect();
     let mut kernels = vec![watched];
     // What is charged of a loss cost is beyond BF16's.
     kernels.extend(kernel(baseline_kernel().as_str()).filter(|of| of.name != watched.name));
     let config = ProbeConfig { kernels, ..config.clone() };
-    let [before, after] = [before, after].map(|source| probed(source, &both, watched, engine, &config));
+    let [(before, mut out_of_range), (after, too)] =
+        [before, after].map(|source| probed(source, &both, watched, engine, &config));
     diff.add_errors([&before, &after]);
-    diff
+    out_of_range.extend(too);
+    (diff, out_of_range)
 }
 
 /// What the statistics alone say.
@@ -234,18 +245,22 @@ fn copula(of: &Distribution, source: &dyn SiteSource) -> Option<CopulaMap> {
     copula_of(of, &source.quantile_probs())
 }
 
-/// The watched kernel's errors at every site.
+/// The watched kernel's errors at every site, and where its loss cost means nothing.
 fn probed(
     source: &dyn SiteSource,
     sites: &[SiteId],
     watched: &Kernel,
     engine: &dyn Engine,
     config: &ProbeConfig,
-) -> SiteErrors {
-    let found = Mutex::new(SiteErrors::new());
+) -> (SiteErrors, BTreeSet<SiteId>) {
+    let (found, loss) = (Mutex::new((SiteErrors::new(), BTreeSet::new())), source.loss());
+    let watched = watched.id();
     let sink = |event| {
         let ProbeEvent::Rows(rows) = event else { return };
-        found.lock().unwrap_or_else(PoisonError::into_inner).append(&mut errors_of(&rows, &watched.id()));
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.0.append(&mut errors_of(&rows, &watched, loss));
+        let means_nothing = watched_rows(&rows, &watched).filter(|row| row.loss_cost_means_nothing(loss));
+        found.1.extend(means_nothing.map(|row| row.site.clone()));
     };
     probe(source, sites, engine, config, &Control::new(), &sink);
     found.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -263,8 +278,8 @@ mod tests {
         trace::{Covariance, WeightStats},
     };
 
-    /// Three sites of 16 features; `change` is applied to one's statistics.
-    struct Made(fn(&SiteId, &mut SiteStats));
+    /// Three sites of 16 features; the function is applied to each one's statistics. The loss is the number.
+    struct Made(fn(&SiteId, &mut SiteStats), f64);
 
     impl SiteSource for Made {
         fn sites(&self) -> Vec<Site> {
@@ -274,6 +289,10 @@ mod tests {
 
         fn quantile_probs(&self) -> Vec<f64> {
             Vec::new()
+        }
+
+        fn loss(&self) -> f64 {
+            self.1
         }
 
         fn stats(&self, site: &SiteId) -> Result<SiteStats, String> {
@@ -295,22 +314,28 @@ mod tests {
     }
 
     fn compared(change: fn(&SiteId, &mut SiteStats)) -> TraceDiff {
+        compared_of(change, 0.0).0
+    }
+
+    fn compared_of(change: fn(&SiteId, &mut SiteStats), loss: f64) -> (TraceDiff, BTreeSet<SiteId>) {
         let watched = kernel("cublaslt/fp8-tensorwise").unwrap();
         let config = ProbeConfig { min_draws: 8, max_draws: 8, threads: 1, ..ProbeConfig::default() };
-        diff_traces([&Made(|_, _| ()), &Made(change)], watched, &CpuEngine, &config)
+        diff_traces([&Made(|_, _| (), loss), &Made(change, loss)], watched, &CpuEngine, &config)
+    }
+
+    /// One input feature of b became 1,000 times as large.
+    fn one_feature_of_b(site: &SiteId, stats: &mut SiteStats) {
+        if site.as_str() == "b"
+            && let Covariance::Factor { diag, .. } = &mut stats.input.cov
+        {
+            diag[3] = 1e6;
+            stats.input.amax = Some(5000.0);
+        }
     }
 
     #[test]
     fn the_site_that_went_wrong_comes_first() {
-        // One input feature of b became 1,000 times as large.
-        let diff = compared(|site, stats| {
-            if site.as_str() == "b"
-                && let Covariance::Factor { diag, .. } = &mut stats.input.cov
-            {
-                diag[3] = 1e6;
-                stats.input.amax = Some(5000.0);
-            }
-        });
+        let diff = compared(one_feature_of_b);
         assert_eq!(diff.sites[0].site.as_str(), "b");
         let shift = |symptom| *diff.sites[0].shifts.iter().find(|shift| shift.symptom == symptom).unwrap();
         assert_eq!(shift(Symptom::InputAmax).after, 5000.0);
@@ -319,6 +344,24 @@ mod tests {
         assert!(diff.sites[0].shifts.is_sorted_by(|a, b| a.octaves().abs() >= b.octaves().abs()));
         assert_eq!(diff.changed(), &diff.sites[..1]);
         assert!(diff.sites[1].octaves() == 0.0 && diff.sites[2].octaves() == 0.0, "{:?}", &diff.sites[1..]);
+    }
+
+    /// Its cost is then larger than a tenth of a small loss: no factor is made of a figure that means nothing, and it is said.
+    #[test]
+    fn a_loss_cost_outside_its_range_ranks_nothing() {
+        let cost = |diff: &TraceDiff, site: &str| {
+            let found = diff.sites.iter().find(|found| found.site.as_str() == site).unwrap();
+            found.shifts.iter().find(|shift| shift.symptom == Symptom::LossCost).copied()
+        };
+        let (known, none) = compared_of(one_feature_of_b, 0.0);
+        let shift = cost(&known, "b").unwrap();
+        assert!(none.is_empty() && shift.after > 4.0 * shift.before);
+        // In range before, and no more.
+        let (diff, out_of_range) = compared_of(one_feature_of_b, 20.0 * shift.before);
+        assert_eq!(out_of_range, BTreeSet::from([SiteId::new("b")]));
+        assert_eq!(cost(&diff, "b"), None);
+        assert!(cost(&diff, "a").is_some());
+        assert_eq!(diff.sites[0].site.as_str(), "b", "by what else moved");
     }
 
     #[test]

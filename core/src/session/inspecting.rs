@@ -111,7 +111,8 @@ impl Session {
     /// By the kernel that traces are compared by, under the mods in force; a site without such rows is left out.
     fn watched_errors(&self) -> SiteErrors {
         let rows = self.sites().iter().filter_map(|site| self.site_rows(&site.id));
-        errors_of(rows.flat_map(|rows| rows.all()), &KernelId::new(WATCHED))
+        let loss = self.trace.as_ref().map_or(0.0, |trace| trace.manifest().loss.value);
+        errors_of(rows.flat_map(|rows| rows.all()), &KernelId::new(WATCHED), loss)
     }
 }
 

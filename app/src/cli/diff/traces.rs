@@ -1,8 +1,10 @@
 //! Takes two traces, of a good and a bad run, says which sites changed most and in what.
 
+use std::collections::BTreeSet;
+
 use loka_core::{
     engine,
-    model::Kernel,
+    model::{Kernel, SiteId},
     probe::{ProbeConfig, TraceDiff, WATCHED, diff_traces},
     trace::Trace,
 };
@@ -32,11 +34,11 @@ pub fn run(args: &DiffArgs, json: bool) -> anyhow::Result<Outcome> {
     let (before, after) = (Trace::open(&args.before)?, Trace::open(&args.after)?);
     let engine = engine::open("cpu").map_err(|error| anyhow::anyhow!("{error}"))?;
     let config = ProbeConfig { min_draws: DRAWS, max_draws: DRAWS, ..ProbeConfig::default() };
-    let diff = diff_traces([&before, &after], watched, engine.as_ref(), &config);
+    let (diff, out_of_range) = diff_traces([&before, &after], watched, engine.as_ref(), &config);
     if json {
-        print_json(&diff)?;
+        print_json(&diff, &out_of_range)?;
     } else {
-        print(&diff, watched);
+        print(&diff, &out_of_range, watched);
     }
     Ok(Outcome::Done)
 }
@@ -48,14 +50,17 @@ fn watched(name: &str) -> anyhow::Result<&'static Kernel> {
     Ok(found[0])
 }
 
-fn print_json(diff: &TraceDiff) -> anyhow::Result<()> {
+/// `out_of_range`: sites whose loss cost means nothing in one of the two.
+fn print_json(diff: &TraceDiff, out_of_range: &BTreeSet<SiteId>) -> anyhow::Result<()> {
     for site in &diff.sites {
         output::json(&json!({"site": site.site, "octaves": site.octaves(), "shifts": site.shifts}))?;
     }
-    output::json(&json!({"added": diff.added, "removed": diff.removed, "problems": diff.problems}))
+    output::json(&json!({
+        "added": diff.added, "removed": diff.removed, "problems": diff.problems, "loss_cost_out_of_range": out_of_range,
+    }))
 }
 
-fn print(diff: &TraceDiff, watched: &Kernel) {
+fn print(diff: &TraceDiff, out_of_range: &BTreeSet<SiteId>, watched: &Kernel) {
     let changed = diff.changed();
     let mut table = TextTable::new(&["site", "what", "before", ">after", ">x"]);
     for site in changed {
@@ -72,6 +77,9 @@ fn print(diff: &TraceDiff, watched: &Kernel) {
     }
     for (sites, word) in [(&diff.added, "only in the second"), (&diff.removed, "only in the first")] {
         sites.iter().for_each(|site| output::line(&format!("{site}: {word}")));
+    }
+    for site in out_of_range {
+        output::line(&format!("{site}: its loss cost is outside its range, where it means nothing: not compared"));
     }
     for (site, problem) in &diff.problems {
         output::line(&format!("{site}: cannot be compared: {problem}"));

@@ -124,6 +124,11 @@ fn about(symptom: Symptom) -> String {
         Symptom::InputSaturation | Symptom::GradSaturation => {
             "Share of steps that saturate with the static scale that suits the other trace".to_owned()
         }
-        _ => format!("By the rows of {WATCHED}, without mods"),
+        Symptom::LossCost => {
+            format!(
+                "By the rows of {WATCHED}, without mods. One of more than a tenth of the loss means nothing: it is left out"
+            )
+        }
+        Symptom::DgradNoiseShare | Symptom::WgradNoiseShare => format!("By the rows of {WATCHED}, without mods"),
     }
 }

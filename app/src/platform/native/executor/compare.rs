@@ -39,7 +39,9 @@ fn compare(open: Option<Trace>, file: &str) -> Result<Box<TraceComparison>, Stri
 /// for themselves.
 fn errors_beside(file: &str, trace: &Trace) -> SiteErrors {
     match tables::read_results(Path::new(&beside(file, "results.parquet"))) {
-        Ok(found) if found.meta.trace_digest == trace.digest() => errors_of(&found.rows, &KernelId::new(WATCHED)),
+        Ok(found) if found.meta.trace_digest == trace.digest() => {
+            errors_of(&found.rows, &KernelId::new(WATCHED), trace.manifest().loss.value)
+        }
         _ => SiteErrors::new(),
     }
 }
