@@ -23,6 +23,7 @@ use loka_core::{
     tables::{read_kernels, write_results},
     trace::Trace,
 };
+use serde::Serialize;
 use serde_json::json;
 
 use crate::{
@@ -448,9 +449,19 @@ fn chosen_sites(args: &ProbeArgs, trace: &Trace) -> anyhow::Result<Vec<SiteId>> 
     Ok(chosen)
 }
 
+/// A row as it is printed: with what the file has of it beside.
+#[derive(Serialize)]
+struct JsonRow<'a> {
+    #[serde(flatten)]
+    row: &'a ResultRow,
+    /// As the column of that name; false: the loss cost means nothing.
+    loss_cost_in_range: bool,
+}
+
 fn print_json(results: &Results, memory: Option<DeviceMemory>) -> anyhow::Result<()> {
+    let loss = results.meta.manifest.loss.value;
     for row in &results.rows {
-        output::json(row)?;
+        output::json(&JsonRow { row, loss_cost_in_range: !row.is_loss_cost_out_of_range(loss) })?;
     }
     output::json(&json!({"num_rows": results.rows.len(), "problems": results.meta.problems, "gpu_memory": memory}))
 }

@@ -43,9 +43,21 @@ pub fn error(metric: Metric, estimate: Estimate, origin: &str) -> Value {
     })
 }
 
-/// `MERE .14 ± .02 (.12 to .16)`.
-pub fn error_words(metric: Metric, estimate: Estimate) -> String {
-    format!("{} {}", metric.label(), number::sentence(estimate))
+/// The same of a row, with what of a loss cost has to be known: whether it is in the range where it means anything. `loss`:
+/// the trace's.
+pub fn error_of(row: &ResultRow, (metric, estimate): (Metric, Estimate), loss: f64) -> Value {
+    let mut told = error(metric, estimate, &of_row(row));
+    if metric == Metric::LossCost {
+        told["in_range"] = json!(!row.loss_cost_means_nothing(loss));
+    }
+    told
+}
+
+/// `MERE .14 ± .02 (.12 to .16)`, and of a loss cost that means nothing that it does. `loss`: the trace's.
+pub fn error_words(row: Option<&ResultRow>, (metric, estimate): (Metric, Estimate), loss: f64) -> String {
+    let means_nothing = metric == Metric::LossCost && row.is_some_and(|row| row.loss_cost_means_nothing(loss));
+    let mark = if means_nothing { ", outside its range: it means nothing" } else { "" };
+    format!("{} {}{mark}", metric.label(), number::sentence(estimate))
 }
 
 /// The time of one kernel with its casts.
@@ -96,7 +108,10 @@ mod tests {
         assert_eq!(told["low"], 0.12);
         assert_eq!(told["high"], Value::Null, "JSON has no infinity");
         assert_eq!((told["unit"].as_str(), told["origin"].as_str()), (Some("relative"), Some("emulated on the CPU")));
-        assert_eq!(error_words(Metric::Mere, Estimate::new(0.14, 0.12, 0.16)), "MERE .14 ± .02 (.120 to .160)");
+        assert_eq!(
+            error_words(None, (Metric::Mere, Estimate::new(0.14, 0.12, 0.16)), 0.5),
+            "MERE .14 ± .02 (.120 to .160)"
+        );
         assert_eq!(error_origin("cuda", "NVIDIA H200"), "measured on NVIDIA H200");
         assert_eq!(time(None, LatencySource::None)["value"], Value::Null);
     }

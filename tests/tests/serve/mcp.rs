@@ -9,7 +9,7 @@ use loka_core::{
 };
 use loka_tests::{
     assistant::Assistant,
-    root,
+    root, run_in,
     serving::{PATIENCE, Server, Window, add_user},
     tiny,
 };
@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 const TRACE: &str = "dcnv2-ranker.trace.safetensors";
 const RESULTS: &str = "dcnv2-ranker.results.parquet";
+const COUNTERS: &str = "tokens.bottom.0";
 const TINY: &str = "tiny.trace.safetensors";
 
 const READING: [&str; 8] = ["overview", "findings", "sites", "site", "plan", "what_if", "compare", "review"];
@@ -93,6 +94,42 @@ fn an_assistant_that_may_only_read_answers_what_costs_most_and_changes_nothing()
     }
     assert_eq!(assistant.end(), Some(0));
     assert_eq!(files(folder.path()), [RESULTS, TRACE], "no journal is made");
+}
+
+/// Counters before a norm: what they cost is far more than a tenth of the loss, by every kernel.
+#[test]
+fn a_loss_cost_that_means_nothing_is_marked() {
+    let folder = TempDir::new().unwrap();
+    let trace = root("sample-traces/dhen-counters.trace.safetensors");
+    let kernels = ["--kernels", "cublaslt/bf16", "--kernels", "cublaslt/fp8-rowwise*"];
+    let few = ["--sites", COUNTERS, "--rows", "512", "--min-draws", "4", "--max-draws", "4", "--engine", "cpu"];
+    let out = ["probe", trace.to_str().unwrap(), "--json", "--out", "r.results.parquet"];
+    let rows = run_in(folder.path(), [&out[..], &kernels, &few].concat()).done().objects();
+    let of =
+        |row: &Value| (row["gemm"].as_str() == Some("fprop")).then(|| row["loss_cost_in_range"].as_bool().unwrap());
+    let in_range: Vec<bool> = rows.iter().filter_map(of).collect();
+    assert!(in_range.contains(&false), "{rows:?}");
+    let backward = rows.iter().filter(|row| row["gemm"] == "wgrad");
+    assert!(backward.clone().count() > 0 && backward.into_iter().all(|row| row["loss_cost_in_range"] == true));
+
+    let mut assistant = Assistant::greeted(folder.path(), ["r.results.parquet"]);
+    let asked = json!({"site": COUNTERS, "gemm": "fprop", "metric": "loss_cost", "all_kernels": true});
+    let (text, data) = assistant.call("site", asked).unwrap();
+    let kernels = data["gemms"][0]["kernels"].as_array().unwrap();
+    let marked = kernels.iter().filter(|kernel| kernel["error"]["in_range"] == false).count();
+    assert!(marked > 0, "{data}");
+    assert_eq!(text.matches("outside its range: it means nothing").count(), marked, "{text}");
+    let of_bf16 = kernels.iter().find(|kernel| kernel["kernel"] == "cublaslt/bf16").unwrap();
+    assert_eq!((&of_bf16["error"]["value"], &of_bf16["error"]["in_range"]), (&json!(0.0), &json!(true)));
+    // Nor is anybody told that draws decide on it.
+    for kernel in
+        kernels.iter().filter(|kernel| kernel["error"]["in_range"] == false && kernel["low_precision"] == true)
+    {
+        let words = kernel["what_would_change"][0].as_str().unwrap();
+        assert!(words.starts_with("Uncertain, and more draws do not decide"), "{words}");
+    }
+    assert!(!text.contains("draws are expected to"), "{text}");
+    assistant.end();
 }
 
 #[test]

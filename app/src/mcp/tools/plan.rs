@@ -138,7 +138,10 @@ fn of_line(snapshot: &Snapshot, views: &Views, line: &PlanLine) -> (String, Valu
     let origin = row.map(figures::of_row).unwrap_or_default();
     let error = line.error.map_or_else(String::new, |error| {
         let limit = number::trimmed(line.bound.limit);
-        format!(", {} against {limit} ({origin})", figures::error_words(line.bound.metric, error))
+        format!(
+            ", {} against {limit} ({origin})",
+            figures::error_words(row, (line.bound.metric, error), snapshot.loss())
+        )
     });
     let words = format!(
         "- {site} {}: {kernel}{}, saves {} ({}), {}{error}",
@@ -152,7 +155,7 @@ fn of_line(snapshot: &Snapshot, views: &Views, line: &PlanLine) -> (String, Valu
         "site": site, "gemm": line.gemm, "kernel": kernel, "by": choice.map(|choice| choice.source),
         "reason": choice.map(|choice| &choice.reason), "saved": figures::time(line.saved_us, source),
         "share_of_saved": line.share, "verdict": verdict_word(line.verdict),
-        "error": line.error.map(|error| figures::error(line.bound.metric, error, &origin)),
+        "error": line.error.zip(row).map(|(error, row)| figures::error_of(row, (line.bound.metric, error), snapshot.loss())),
         "bound": {"metric": line.bound.metric.as_str(), "limit": line.bound.limit}, "margin": line.margin,
     });
     (words, data)

@@ -3,9 +3,11 @@
 use loka_core::{
     dispatch::ChoiceSource,
     format::number,
-    model::{Gemm, Metric, ResultRow, SiteId},
+    model::{Gemm, Metric, Quadrant, ResultRow, SiteId},
     session::{Session, shared::Place},
-    views::{GemmView, KernelLine, KernelStanding, SiteView, Snapshot, Views, fed_by, site_words, verdict_word},
+    views::{
+        ErrorOutlook, GemmView, KernelLine, KernelStanding, SiteView, Snapshot, Views, fed_by, site_words, verdict_word,
+    },
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -118,7 +120,7 @@ impl Seen<'_> {
             figures::maybe_micros(self.saved(of.gemm)),
         ));
         lines.extend(self.choice_words(of));
-        let (mut kernels, mut left_out) = (Vec::new(), 0);
+        let (mut kernels, mut left_out, mut may_settle) = (Vec::new(), 0, false);
         for (at, line) in of.kernels.iter().enumerate() {
             let nearest = of.nearest == Some(at);
             let baseline = line.kernel == self.snapshot.document.policy.baseline;
@@ -129,13 +131,16 @@ impl Seen<'_> {
             let row = self.snapshot.row(self.view.at, of.gemm, &line.kernel);
             let why = of.choice.as_ref().and_then(|choice| choice.passed_over.get(&line.kernel));
             let why = why.map(|why| format!(", passed over: {}", why.as_str())).unwrap_or_default();
-            lines.push(kernel_words(line, row, metric, (nearest, &why)));
-            kernels.push(kernel_data(line, row, metric, nearest));
+            let loss = self.snapshot.loss();
+            lines.push(kernel_words(line, row, (metric, loss), (nearest, &why)));
+            kernels.push(kernel_data(line, row, (metric, loss), nearest));
+            may_settle |=
+                line.quadrant == Quadrant::Uncertain && line.verdict_margin.error != ErrorOutlook::MeansNothing;
         }
         if left_out > 0 {
             lines.push(format!("  {left_out} other kernels were probed (all_kernels tells them)"));
         }
-        if let Some(draws) = of.draws_to_ask.filter(|_| kernels.iter().any(|kernel| kernel["verdict"] == "uncertain")) {
+        if let Some(draws) = of.draws_to_ask.filter(|_| may_settle) {
             lines.push(format!("  {draws} draws are expected to settle what is uncertain (draw_more)"));
         }
         json!({
@@ -176,7 +181,13 @@ impl Seen<'_> {
     }
 }
 
-fn kernel_words(line: &KernelLine, row: Option<&ResultRow>, metric: Metric, (nearest, why): (bool, &str)) -> String {
+/// `loss`: the trace's.
+fn kernel_words(
+    line: &KernelLine,
+    row: Option<&ResultRow>,
+    (metric, loss): (Metric, f64),
+    (nearest, why): (bool, &str),
+) -> String {
     let standing = match line.standing {
         KernelStanding::Chosen => " [chosen]",
         KernelStanding::Overridden => " [set by hand]",
@@ -192,7 +203,7 @@ fn kernel_words(line: &KernelLine, row: Option<&ResultRow>, metric: Metric, (nea
         |estimate| {
             let origin = row.map(figures::of_row).unwrap_or_default();
             let draws = line.draws.map(|draws| format!(", {draws} draws")).unwrap_or_default();
-            format!("{} ({origin}{draws})", figures::error_words(metric, estimate))
+            format!("{} ({origin}{draws})", figures::error_words(row, (metric, estimate), loss))
         },
     );
     let mut text =
@@ -219,12 +230,11 @@ fn time_words(line: &KernelLine) -> String {
     )
 }
 
-fn kernel_data(line: &KernelLine, row: Option<&ResultRow>, metric: Metric, nearest: bool) -> Value {
-    let origin = row.map(figures::of_row).unwrap_or_default();
+fn kernel_data(line: &KernelLine, row: Option<&ResultRow>, (metric, loss): (Metric, f64), nearest: bool) -> Value {
     json!({
         "kernel": line.kernel, "about": line.about, "low_precision": line.is_low, "unsupported": line.unsupported,
         "verdict": verdict_word(line.quadrant), "taken": line.is_taken(), "nearest_to_be_chosen": nearest,
-        "error": row.and_then(|row| row.metric(metric)).map(|estimate| figures::error(metric, estimate, &origin)),
+        "error": row.and_then(|row| Some(figures::error_of(row, (metric, row.metric(metric)?), loss))),
         "draws": line.draws, "latency": row.map(|row| figures::latency(&row.latency)), "speedup": line.speedup,
         "casts_us": line.parts.map(|parts| parts.casts_us),
         "what_would_change": line.is_low.then(|| site_words::outlook_lines(line)),
