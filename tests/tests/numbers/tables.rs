@@ -8,7 +8,7 @@ use std::{
 
 use loka_core::{
     bench::KernelDb,
-    model::{Estimate, Fidelity, ModKind, ModSet, Results, StaticScale},
+    model::{Estimate, Fidelity, ModKind, ModSet, NoiseBasis, NoiseShare, Results, StaticScale, StepErrors},
     plan::results_digest,
     tables::{TableError, read_results, results_from_bytes, write_kernels, write_results},
 };
@@ -139,16 +139,50 @@ fn what_polars_writes_is_read() {
 #[test]
 fn a_file_from_before_later_columns_is_read() {
     let mut results = made(2);
+    for error in results.rows.iter_mut().filter_map(|row| row.error.as_mut()) {
+        let (share, steps) = (Estimate::new(0.013, 0.011, 0.015), Some(StepErrors { first: 0.02, last: 0.03 }));
+        error.noise = Some(NoiseShare { share, basis: NoiseBasis::Recorded, steps });
+        error.bias = Some(Estimate::new(-0.002, -0.003, -0.001));
+    }
+    // A tenth of the loss is less than some of these, and more than others.
+    let costs = || results.rows.iter().filter_map(|row| row.error.as_ref()?.loss_cost);
+    results.meta.manifest.loss.value = 10.0 * costs().map(|cost| cost.value).fold(0.0, f64::max) / 2.0;
+    let loss = results.meta.manifest.loss.value;
+    let out_of_range = |results: &Results| -> Vec<bool> {
+        results.rows.iter().map(|row| row.is_loss_cost_out_of_range(loss)).collect()
+    };
+    let known = out_of_range(&results);
+    assert!(
+        known.contains(&true)
+            && results.rows.iter().any(|row| row.error.as_ref().is_some_and(|of| of.loss_excess.is_some()))
+    );
+    let (_folder, path) = written(&results);
+    assert!(read_results(&path).unwrap() == results, "all of it is in a file of today");
+
+    let estimates =
+        ["noise_share", "bias", "loss_cost_excess"].map(|name| ["", "_lo", "_hi"].map(|end| format!("{name}{end}")));
+    let others = [
+        "static_scale",
+        "saturation",
+        "cached_us",
+        "flushed",
+        "noise_basis",
+        "rel_l2_first",
+        "rel_l2_last",
+        "loss_cost_in_range",
+    ];
+    let later: Vec<String> = estimates.into_iter().flatten().chain(others.map(str::to_owned)).collect();
+    let drop = |frame: &mut DataFrame| later.iter().for_each(|name| *frame = frame.drop(name).unwrap());
+    let (_folder, path) = rewritten(&results, drop, None, ParquetCompression::default());
     for row in &mut results.rows {
         (row.static_scale, row.latency.cached_us, row.flushed) = (None, None, None);
+        row.error.iter_mut().for_each(|error| (error.noise, error.bias) = (None, None));
     }
-    let drop = |frame: &mut DataFrame| {
-        for name in ["static_scale", "saturation", "cached_us", "flushed"] {
-            *frame = frame.drop(name).unwrap();
-        }
-    };
-    let (_folder, path) = rewritten(&results, drop, None, ParquetCompression::default());
-    assert!(read_results(&path).unwrap() == results);
+    // What is charged of a loss cost, and whether it is in its range, is made of what an old file has, too.
+    for read in [read_results(&path).unwrap(), in_memory(&path).unwrap()] {
+        assert!(read == results);
+        assert_eq!(out_of_range(&read), known);
+    }
 }
 
 #[test]
