@@ -23,7 +23,7 @@ use tungstenite::{Message, WebSocket, client::IntoClientRequest as _};
 pub use raw::Answer;
 pub use usage::ProcessUsage;
 
-use crate::loka;
+use crate::{ProgramRun, loka};
 
 /// No step of a test waits longer. Under ten other processes a probe by eight parts took twenty seconds.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,6 +41,13 @@ pub struct Server {
 
 pub const INDEX: &str = "<!doctype html><html><head><!-- loka-serve --></head><body>LoKA</body></html>";
 pub const SCRIPT: &str = "export default 1;";
+
+fn page() -> TempDir {
+    let page = TempDir::new().unwrap();
+    std::fs::write(page.path().join("index.html"), INDEX).unwrap();
+    std::fs::write(page.path().join("loka.js"), SCRIPT).unwrap();
+    page
+}
 
 impl Server {
     /// Serves `what` on a free port, with a page of two files.
@@ -75,9 +82,7 @@ impl Server {
         stderr: Stdio,
     ) -> Self {
         let args: Vec<S> = args.into_iter().collect();
-        let page = TempDir::new().unwrap();
-        std::fs::write(page.path().join("index.html"), INDEX).unwrap();
-        std::fs::write(page.path().join("loka.js"), SCRIPT).unwrap();
+        let page = page();
         let binary = loka();
         let mut words = starter.iter().map(OsStr::new).chain([binary.as_os_str()]);
         let mut command = Command::new(words.next().unwrap());
@@ -87,15 +92,34 @@ impl Server {
         if listen.starts_with("127.") && !args.iter().any(|arg| of_keys.contains(&arg.as_ref())) {
             command.arg("--no-token");
         }
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
+        Self::begun(command.stderr(stderr), page).unwrap_or_else(|run| panic!("not a link: {run:?}"))
+    }
+
+    /// A `loka` that was asked for a window where there is no display. `open` gets a page of two files. `Err`: it ended.
+    pub fn without_display(folder: &Path, args: &[&str]) -> Result<Self, ProgramRun> {
+        let (mut command, page) = (Command::new(loka()), page());
+        command.args(args).current_dir(folder).stderr(Stdio::piped());
+        if args.contains(&"open") {
+            command.arg("--page").arg(page.path());
+        }
+        for name in ["DISPLAY", "WAYLAND_DISPLAY", "WAYLAND_SOCKET"] {
+            command.env_remove(name);
+        }
+        Self::begun(&mut command, page)
+    }
+
+    fn begun(command: &mut Command, page: TempDir) -> Result<Self, ProgramRun> {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut link = String::new();
         out.read_line(&mut link).unwrap();
-        let link = link.trim_end().to_owned();
-        let after = link.split_once("://").unwrap_or_else(|| panic!("not a link: {link:?}")).1;
+        let Some((_, after)) = link.split_once("://") else {
+            let ended = ProgramRun::from(child.wait_with_output().unwrap());
+            return Err(ProgramRun { stdout: link, ..ended });
+        };
         let port = after.split(['/', '"']).next().unwrap().rsplit(':').next().unwrap();
         let address = format!("127.0.0.1:{port}");
-        Self { child, link, address, out, _page: page }
+        Ok(Self { child, link: link.trim_end().to_owned(), address, out, _page: page })
     }
 
     /// Everything else that it wrote on stdout; it has ended.

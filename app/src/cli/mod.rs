@@ -47,7 +47,8 @@ pub use output::Outcome;
 /// Make FP8 safe to adopt in large recommendation models.
 #[derive(Parser, Debug)]
 #[command(name = "loka", version, long_version = version::long(), about, max_term_width = 100)]
-#[command(after_help = "Start with `loka open TRACE`, or `loka probe TRACE --out R.results.parquet` and then \
+#[command(after_help = "Without a command the workbench is opened, in a window or, without a display, in a browser. \
+                        Start with `loka open TRACE`, or `loka probe TRACE --out R.results.parquet` and then \
                         `loka plan R.results.parquet --out P.plan.json`.")]
 struct Args {
     /// One JSON object a line on stdout, nothing else there.
@@ -61,7 +62,7 @@ struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Cmd {
-    /// Open the workbench.
+    /// Open the workbench: in a window, and where there is no display in a browser, at the address that is printed.
     Open(open::OpenArgs),
     /// Every action of the workbench by its id.
     #[cfg(feature = "gui")]
@@ -121,8 +122,8 @@ pub fn run() -> u8 {
     let args = Args::parse();
     let json = args.json;
     let outcome = match args.command {
-        None => open::run(open::OpenArgs::of(args.files)),
-        Some(Cmd::Open(args)) => open::run(args),
+        None => open::run(open::OpenArgs::of(args.files), json),
+        Some(Cmd::Open(args)) => open::run(args, json),
         #[cfg(feature = "gui")]
         Some(Cmd::Actions(args)) => actions::run(&args, json),
         Some(Cmd::Info(args)) => info::run(&args, json),

@@ -1,4 +1,5 @@
-//! `loka open`: the workbench, and what it does by itself once it is open: a link, actions, a picture.
+//! `loka open`: the workbench, and what it does by itself once it is open: a link, actions, a picture. Where there is no
+//! display it is served to browsers on this machine.
 
 use std::path::PathBuf;
 
@@ -8,6 +9,10 @@ use super::output::Outcome;
 pub struct OpenArgs {
     /// A trace, or the results of an earlier probe.
     files: Vec<PathBuf>,
+    /// Where there is no display, and a page is served: one that scripts/build_web.sh made, in place of the one that is built in.
+    #[cfg(feature = "serve")]
+    #[arg(long, value_name = "FOLDER")]
+    page: Option<PathBuf>,
     #[cfg(feature = "gui")]
     #[command(flatten)]
     script: scripted::ScriptArgs,
@@ -19,22 +24,72 @@ impl OpenArgs {
     }
 }
 
-#[cfg(feature = "gui")]
-pub fn run(args: OpenArgs) -> anyhow::Result<Outcome> {
-    let OpenArgs { files, script } = args;
-    for file in &files {
+pub fn run(args: OpenArgs, json: bool) -> anyhow::Result<Outcome> {
+    for file in &args.files {
         // Said before a window opens: a wrong name on the command line is bad use.
         if !file.exists() {
             anyhow::bail!("no such file or folder: {}", file.display());
         }
     }
-    crate::desktop::open(files, script.setup()?)?;
-    Ok(Outcome::Done)
+    in_window(args, json)
+}
+
+#[cfg(feature = "gui")]
+fn in_window(mut args: OpenArgs, json: bool) -> anyhow::Result<Outcome> {
+    let asks_for_a_window = args.script.is_given();
+    let setup = std::mem::take(&mut args.script).setup()?;
+    if crate::desktop::has_display() {
+        crate::desktop::open(args.files, setup)?;
+        return Ok(Outcome::Done);
+    }
+    let why = "there is no display here (DISPLAY and WAYLAND_DISPLAY are not set)";
+    anyhow::ensure!(
+        !asks_for_a_window,
+        "{why}, and what a window is to do was asked for: loka serve shows the workbench in a browser"
+    );
+    in_browser(args, why, json)
 }
 
 #[cfg(not(feature = "gui"))]
-pub fn run(_: OpenArgs) -> anyhow::Result<Outcome> {
-    anyhow::bail!("this build has no window (it was made without the feature `gui`)")
+fn in_window(args: OpenArgs, json: bool) -> anyhow::Result<Outcome> {
+    in_browser(args, "this build has no window (it was made without the feature `gui`)", json)
+}
+
+/// `why`: there is no window.
+#[cfg(feature = "serve")]
+fn in_browser(args: OpenArgs, why: &str, json: bool) -> anyhow::Result<Outcome> {
+    use anyhow::Context as _;
+
+    let served = match args.files.as_slice() {
+        [] => PathBuf::from("."),
+        [file] => trace_of(file).with_context(|| why.to_owned())?,
+        _ => anyhow::bail!("{why}, and a page begins with one trace: loka serve TRACE, and open the others there"),
+    };
+    super::serve::in_place_of_a_window(served, args.page, why, json).with_context(|| why.to_owned())
+}
+
+#[cfg(not(feature = "serve"))]
+fn in_browser(_: OpenArgs, why: &str, _: bool) -> anyhow::Result<Outcome> {
+    anyhow::bail!("{why}, and this build serves no page (it was made without the feature `serve`)")
+}
+
+/// What a page of that file is of: a session that is served is a trace's, and takes the results beside it.
+#[cfg(feature = "serve")]
+fn trace_of(file: &std::path::Path) -> anyhow::Result<PathBuf> {
+    use loka_core::session::FileKind;
+
+    let name = file.to_string_lossy();
+    let kind = if file.is_dir() { None } else { FileKind::of_name(&name) };
+    if !matches!(kind, Some(FileKind::Results | FileKind::Plan)) {
+        return Ok(file.to_owned());
+    }
+    let trace = PathBuf::from(crate::beside::beside(&name, "trace.safetensors"));
+    anyhow::ensure!(
+        kind == Some(FileKind::Results) && trace.exists(),
+        "what is served is a trace: loka serve FOLDER serves those of a folder, and there this opens: {}",
+        file.display()
+    );
+    Ok(trace)
 }
 
 #[cfg(feature = "gui")]
@@ -96,6 +151,13 @@ mod scripted {
     }
 
     impl ScriptArgs {
+        /// Something of it was asked for.
+        pub fn is_given(&self) -> bool {
+            let Self { at, actions, steps, screenshot, size, theme, layout, drive } = self;
+            let files = [steps, screenshot, layout].into_iter().any(Option::is_some);
+            at.is_some() || !actions.is_empty() || files || size.is_some() || theme.is_some() || *drive
+        }
+
         /// What is wrong with it is said before a window opens.
         pub fn setup(self) -> anyhow::Result<WindowSetup> {
             let mut script: Vec<Step> = Vec::new();

@@ -71,11 +71,53 @@ pub struct ServeArgs {
     max_upload: u64,
 }
 
+impl ServeArgs {
+    /// With nothing else said.
+    fn of(path: PathBuf) -> Self {
+        Self {
+            path,
+            listen: limits::LISTEN.to_owned(),
+            token: None,
+            token_file: None,
+            no_token: false,
+            users: None,
+            keys: None,
+            allow_host: Vec::new(),
+            trust_forwarded_for: false,
+            tls_cert: None,
+            tls_key: None,
+            page: None,
+            max_clients: limits::MAX_CLIENTS,
+            max_sessions: limits::MAX_SESSIONS,
+            max_messages: limits::MESSAGES_PER_SECOND,
+            max_behind: limits::RING_MIB,
+            max_upload: limits::UPLOAD_MIB,
+        }
+    }
+}
+
 fn at_least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| (1..=100_000).contains(number)).ok_or("a number from 1 to 100000".to_owned())
 }
 
 pub fn run(args: ServeArgs, json: bool) -> anyhow::Result<Outcome> {
+    serve(args, "The workbench is served until Ctrl+C. Open it in a browser:", json)
+}
+
+/// As `loka serve PATH` does, where a window was asked for. `why`: there is none.
+pub fn in_place_of_a_window(path: PathBuf, page: Option<PathBuf>, why: &str, json: bool) -> anyhow::Result<Outcome> {
+    // Nobody asked for a port: where another server has the usual one, any will do.
+    let is_free = std::net::TcpListener::bind(limits::LISTEN).is_ok();
+    let listen = if is_free { limits::LISTEN } else { limits::LISTEN_ON_ANY_PORT };
+    let args = ServeArgs { page, listen: listen.to_owned(), ..ServeArgs::of(path) };
+    let note = format!(
+        "No window: {why}. The workbench is served to browsers on this machine until Ctrl+C. Open it in a browser:"
+    );
+    serve(args, &note, json)
+}
+
+/// `note`: above the address.
+fn serve(args: ServeArgs, note: &str, json: bool) -> anyhow::Result<Outcome> {
     let (folder, trace) = served(&args.path)?;
     let token = token(&args)?;
     let bounds = Bounds {
@@ -109,7 +151,7 @@ pub fn run(args: ServeArgs, json: bool) -> anyhow::Result<Outcome> {
             output::line(&link);
         }
     };
-    output::note("The workbench is served until Ctrl+C. Open it in a browser:");
+    output::note(note);
     server.run(ready).map_err(anyhow::Error::msg)?;
     Ok(Outcome::Done)
 }

@@ -5,6 +5,9 @@ use std::time::Duration;
 /// Where the server listens unless told otherwise: nobody but this machine.
 pub const LISTEN: &str = "127.0.0.1:7878";
 
+/// The same on whatever port is free.
+pub const LISTEN_ON_ANY_PORT: &str = "127.0.0.1:0";
+
 /// Threads for sockets. The cores belong to the engine; two carry hundreds of clients.
 pub const WORKER_THREADS: usize = 2;
 

@@ -9,6 +9,7 @@ mod export;
 mod fleet;
 mod gate;
 mod mods;
+mod no_display;
 mod parts;
 mod query;
 mod report;
