@@ -66,7 +66,7 @@ def planned(model: nn.Module, arm: str, emulate: bool, head: str = "top") -> int
         path.write_text(json.dumps(document), encoding="utf-8")
         loka.apply(model, path, mods="ignore", emulate=emulate, on_slow_host="warn")
     links = [vars(module).pop("_loka_links", {}) if arm == "apart" else vars(module).get("_loka_links", {}) for module in model.modules()]
-    return 0 if arm == "apart" else sum(map(len, links))
+    return 0 if arm == "apart" else sum(len(row) for rows in links for row in rows.values())
 
 
 class Arm:

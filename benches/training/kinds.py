@@ -398,6 +398,12 @@ def activated() -> nn.Module:
     return nn.Sequential(nn.Linear(WIDTH, 128), nn.SiLU(), inner, block, nn.Linear(256, 64), nn.ReLU(), nn.Identity(), nn.Linear(64, 1))
 
 
+def normed() -> nn.Module:
+    """Norms over whole rows, before an activation and alone."""
+    first = [nn.Linear(WIDTH, 128), nn.LayerNorm(128), nn.SiLU(), nn.Linear(128, 96), nn.RMSNorm(96), nn.ReLU(), nn.Dropout(0.1)]
+    return nn.Sequential(*first, nn.Linear(96, 64), nn.LayerNorm(64), nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 1))
+
+
 def normalised() -> nn.Module:
     model = ranker()
     nn.utils.parametrizations.spectral_norm(model[0])
@@ -460,6 +466,8 @@ KINDS: Dict[str, Kind] = {
     "graph-breaks": Kind(Broken, WHOLE),
     "activated": Kind(activated),
     "activated-compiled": Kind(activated, WHOLE),
+    "normed": Kind(normed),
+    "normed-compiled": Kind(normed, WHOLE),
     "unused": Kind(Unused),
     "unused-compiled": Kind(Unused, WHOLE),
     "adapted": Kind(Adapted),

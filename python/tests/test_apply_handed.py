@@ -204,7 +204,7 @@ class Codes(unittest.TestCase):
         for kind, after, affine, far in itertools.product(norms.ROW_NORMS, act, (True, False), (0.0, 100.0)):
             tail = handed.row_normed(kind, after)
             with self.subTest(tail, affine=affine, far=far):
-                module = {"layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}[kind](n, elementwise_affine=affine)
+                module = {"layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}[kind](n, eps=1e-5, elementwise_affine=affine)
                 for parameter in module.parameters():
                     nn.init.normal_(parameter, 1.0, 0.3)
                 bias, keep = torch.randn(n), torch.rand(48, n) < 0.5
@@ -245,7 +245,7 @@ class Sound(Handed):
             model = modded()
             planned = {name: (DELAYED,) * 3 for name, module in model.named_modules() if isinstance(module, nn.Linear)}
             self.assertEqual(handing.links_of(model, planned, False, {}), {})
-            self.assertEqual(handing.links_of(model, planned, True, {}), {"mlp": {0: 3, 3: 6, 6: 9}})
+            self.assertEqual(handing.links_of(model, planned, True, {}), {("mlp", "forward"): {0: 3, 3: 6, 6: 9}})
 
 
 class Training(Handed):
@@ -938,6 +938,42 @@ class Perceptron(nn.Module):
         return self._activation_fn(self._linear(input))
 
 
+class Method(Ffn):
+    """As layers are written whose forward has more to do."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTHS[0])
+
+    def forward(self, x):
+        return x + self.feed(self.norm(x))
+
+    def feed(self, hidden):
+        hidden = self.drop(F.gelu(self.w1(hidden)))
+        return self.w2(hidden)
+
+    def unused(self, x, y=1):
+        return self.w2(self.w1(x))
+
+
+class Keyword(Method):
+    def forward(self, x):
+        return x + self.feed(hidden=self.norm(x))
+
+
+class Encoder(nn.Module):
+    def __init__(self, activation="relu", norm_first=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(WIDTHS[0], 2, WIDTHS[1], 0.5, activation, batch_first=True, norm_first=norm_first), 2, enable_nested_tensor=False
+        )
+        self.head = nn.Linear(WIDTHS[0], 1)
+
+    def forward(self, x):
+        return self.head(self.layers(x.view(-1, 16, WIDTHS[0]))[:, 0]).squeeze(-1).repeat_interleave(16)
+
+
 class Holds(nn.Module):
     def __init__(self, block):
         super().__init__()
@@ -986,6 +1022,67 @@ class Straight(Planned):
                 model = self.same(lambda: Holds(block))
                 self.assertEqual((self.gives(model), self.joined), ([], []))
                 self.assertIs(type(model.block), block)
+
+    def test_other_methods(self):
+        model = self.same(lambda: Holds(Method))
+        self.assertEqual(self.gives(model), ["block.w1"])
+        block = model.block
+        self.assertEqual((type(block).__name__, isinstance(block, Method), type(block)._loka_methods), ("Method", True, ("feed",)))
+        self.assertIs(type(block).forward, Method.forward)
+        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            self.assertEqual(self.gives(other), ["block.w1"])
+            loka.unapply(other)
+            self.assertIs(type(other.block), Method)
+            self.assertFalse(any(key.startswith("_loka") for module in other.modules() for key in vars(module)))
+        wrap = lambda model: torch.compile(model, fullgraph=True)
+        losses = [loss for loss, _ in self.train(self.plain(Holds(Method)), 4, wrap=wrap)]
+        self.assertTrue(all(0.5 < loss < 0.9 for loss in losses), losses)
+        handle = block.w1.register_forward_hook(lambda *_: None)
+        self.assertEqual(self.gives(model), [])
+        self.assertIn("not now: Linear has hooks", self.note(model, "block.w1"))
+        handle.remove()
+        # Called otherwise it runs as it stands.
+        self.assertEqual(self.gives(self.same(lambda: Holds(Keyword))), [])
+        with torch.autocast("cpu", torch.bfloat16):
+            block.eval()
+            self.assertTrue(torch.equal(block.feed(batch()), block.w2(F.gelu(block.w1(batch())))))
+
+    def test_encoder_layers(self):
+        """The feed-forward part of an nn.TransformerEncoderLayer is a method of its own."""
+        for activation, norm_first in (("relu", False), ("gelu", True)):
+            made = lambda: Encoder(activation, norm_first)
+            parts = {name for name, module in made().named_modules() if name.endswith(("linear1", "linear2"))}
+            found = []
+            for together in (True, False):
+                model = made()
+
+                def change(plan):
+                    first = plan["sites"][0]
+                    plan["sites"] = []
+                    for site, module in model.named_modules():
+                        if isinstance(module, nn.Linear):
+                            one = copy.deepcopy(first)
+                            one.update(site=site, k=module.in_features, n=module.out_features)
+                            for gemm in ("fprop", "dgrad", "wgrad"):
+                                one[gemm]["kernel"] = DELAYED if site in parts else BF16
+                            plan["sites"].append(one)
+
+                loka.apply(model, ranker.forged(self.folder, change), emulate=True, on_slow_host="warn")
+                for module in model.modules() if not together else ():
+                    module.__dict__.pop("_loka_links", None)
+                torch.manual_seed(3)
+                found.append(self.train(model, 3))
+                self.assertEqual(self.gives(model), [f"layers.layers.{at}.linear1" for at in (0, 1)] if together else [])
+            for (loss, ours), (other, theirs) in zip(*found):
+                self.assertAlmostEqual(loss, other, delta=2e-3)
+                for one, two in zip(ours, theirs):
+                    self.assertLessEqual(float((one - two).norm()), 0.03 * float(two.norm()) + 1e-7)
+            losses = [loss for loss, _ in self.train(copy.deepcopy(model), 3, wrap=lambda model: torch.compile(model))]
+            self.assertTrue(all(0.3 < loss < 1.5 for loss in losses), losses)
+            # Its own forward is what it was: a Recorder beside the plan reads it as it knows it.
+            self.assertTrue(all(type(layer).forward is nn.TransformerEncoderLayer.forward for layer in model.layers.layers))
+            loka.unapply(model)
+            self.assertTrue(all(type(layer) is nn.TransformerEncoderLayer for layer in model.layers.layers))
 
     def test_which_forwards_are(self):
         known = {"torch": torch, "nn": nn, "F": F, "relu": F.relu}

@@ -1,5 +1,5 @@
-"""Takes the nn.Sequentials of a model, and the modules whose forward is as straight (`straight`), in which a norm or an activation
-follows a linear whose backward goes by scales that are known beforehand; makes each one that in training runs the two as one: then the
+"""Takes the nn.Sequentials of a model, and the modules with a forward or another method that is as straight (`straight`), in which a norm
+or an activation follows a linear whose backward goes by scales that are known beforehand; makes each one that in training runs the two as one: then the
 backward of bias, norm, activation, dropout and the casts of dgrad and wgrad are one pass, or two of a norm over whole rows. Where the next linear, right
 behind them, goes by such scales too, it gets FP8 codes, and their forward and its casts are one pass as well. And back.
 
@@ -9,7 +9,8 @@ that are checked or recorded, and wherever a scale is not known yet. All modules
 """
 
 import warnings
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from functools import wraps
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -20,14 +21,17 @@ from ..mods.norm import BLOCK, EPS
 from ..names import linears, unwrapped
 from .error import one_line
 from .linear import DELAYED, Kernels, kernels_of
-from .straight import ACTIVATIONS, Step, steps_of
+from .straight import ACTIVATIONS, Step, methods_of, steps_of
 from .swapped import Over, hooks_of_all, put_over, take_off
 
 Links = Mapping[int, int]
 """Place of a linear in its nn.Sequential, those within it taken apart -> the place behind its activation."""
 
-Straight = Mapping[int, Tuple[Step, ...]]
-"""id of a module that is no nn.Sequential -> what its forward calls, one behind the other."""
+Place = Tuple[str, str]
+"""A module by name, and the method of it that runs such a row."""
+
+Straight = Mapping[Tuple[int, str], Tuple[Step, ...]]
+"""id of a module and the name of its method, "forward" of one that is no nn.Sequential -> what that calls, one behind the other."""
 
 _ACTIVATIONS = {nn.ReLU: "relu", nn.SiLU: "swish", nn.Hardswish: "hard_swish"}
 _NORMS = {nn.LayerNorm: "layer_norm", nn.RMSNorm: "rms_norm"}
@@ -36,34 +40,51 @@ _ALONE = frozenset(("hard_swish", "relu", "swish", "gelu", "gelu_tanh"))
 
 
 class Handing(Over):
-    """An nn.Sequential, or a module as straight, that in training runs linears and what follows them as one where it can."""
+    """A module with rows that in training run linears and what follows them as one where they can: an nn.Sequential's forward, or
+    straight methods."""
 
-    _loka_links: Links = {}
-    _loka_parts: int = 0
+    _loka_links: Mapping[str, Links] = {}
+    """By method."""
+    _loka_parts: Mapping[str, int] = {}
     """How many there were when its links were made."""
 
-    def forward(self, input: Any) -> Any:
-        links = self._loka_links
-        # A tracer's stand-in for a tensor has no rows to ask for.
-        if not (links and self.training and isinstance(input, torch.Tensor) and torch.is_grad_enabled()):
-            return super().forward(input)
-        modules: List[Any] = _flat(self)
-        if len(modules) != self._loka_parts:
-            # One within is hooked, or compiled by itself: each by itself has links of its own.
-            return super().forward(input)
-        at, takes = 0, False
-        while at < len(modules):
-            module, to = modules[at], links.get(at, 0)
-            tail, dropout, gives, norm = _APART if not to else _now(modules[at:to], modules[to : to + 1], input)
-            if not (takes or tail):
-                input = module(input)
-                at += 1
-                continue
-            # Not as a call: it has no hook.
-            wide = gives is None and tail.startswith("layer_norm") and _has_norms_wide(input)
-            input = module._loka_product(input, module.bias, module._loka_kernels, takes, gives, tail, dropout, norm, wide)
-            takes, at = gives is not None, to if tail else at + 1
-        return input
+    @staticmethod
+    def _loka_method(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(own)
+        def method(self: "Handing", *args: Any, **kwargs: Any) -> Any:
+            run = _row(self, name, args, kwargs)
+            return own(self, *args, **kwargs) if run is None else _run(self, name, *run)
+
+        return method
+
+
+def _row(module: Handing, method: str, args: Tuple[Any, ...], kwargs: Mapping[str, Any]) -> Optional[Tuple[List[Any], torch.Tensor]]:
+    """The modules that it runs and what goes in; None where it is to run as it stands."""
+    links = module._loka_links.get(method)
+    # A tracer's stand-in for a tensor has no rows to ask for.
+    fits = links and module.training and len(args) == 1 and not kwargs and isinstance(args[0], torch.Tensor)
+    if not fits or not torch.is_grad_enabled():
+        return None
+    modules: List[Any] = _flat(module, method)
+    # Else one within is hooked, or compiled by itself: each by itself has links of its own.
+    return (modules, args[0]) if len(modules) == module._loka_parts[method] else None
+
+
+def _run(module: Handing, method: str, modules: List[Any], input: Any) -> Any:
+    links = module._loka_links[method]
+    at, takes = 0, False
+    while at < len(modules):
+        part, to = modules[at], links.get(at, 0)
+        tail, dropout, gives, norm = _APART if not to else _now(modules[at:to], modules[to : to + 1], input)
+        if not (takes or tail):
+            input = part(input)
+            at += 1
+            continue
+        # Not as a call: it has no hook.
+        wide = gives is None and tail.startswith("layer_norm") and _has_norms_wide(input)
+        input = part._loka_product(input, part.bias, part._loka_kernels, takes, gives, tail, dropout, norm, wide)
+        takes, at = gives is not None, to if tail else at + 1
+    return input
 
 
 def tail_of(modules: Sequence[nn.Module]) -> Tuple[str, float]:
@@ -215,31 +236,31 @@ def _may_give(here: Sequence[str], there: Sequence[str]) -> bool:
 
 
 def straight_of(model: nn.Module) -> Straight:
-    """The modules with linears somewhere within whose forward is straight."""
+    """The methods of modules with linears somewhere within that are straight."""
     found = {}
     for module in unwrapped(model).modules():
         has_linears = any(isinstance(part, nn.Linear) for part in module.modules())
         if has_linears and not isinstance(module, (nn.Linear, nn.Sequential)):
-            steps = steps_of(module)
-            if steps is not None:
-                found[id(module)] = steps
+            for method in ("forward", *methods_of(type(module))):
+                steps = steps_of(module, method)
+                if steps is not None:
+                    found[id(module), method] = steps
     return found
 
 
 def links_of(
     model: nn.Module, planned: Mapping[str, Optional[Kernels]], emulate: bool, straight: Straight
-) -> Dict[str, Dict[int, int]]:
-    """The modules, by name, in which linears that have such kernels stand so. Tails whose kernels give something else on the model's GPU
+) -> Dict[Place, Dict[int, int]]:
+    """The modules and their methods in which linears that have such kernels stand so. Tails whose kernels give something else on the model's GPU
     than plain operations do are left out, with a warning."""
     sites = {id(module): site for site, module in linears(model)}
     kernels = {key: planned.get(site) for key, site in sites.items()}
-    found: Dict[str, Dict[int, int]] = {}
+    found: Dict[Place, Dict[int, int]] = {}
     covered: Dict[str, List[Tuple[int, int]]] = {}
     # What is within first: who has no more than that stays as it is.
-    for name, parent in reversed(list(unwrapped(model).named_modules())):
-        if not _is_plain(parent, straight):
-            continue
-        modules, links = _flat(parent, straight), {}
+    rows = [(name, method, parent) for name, parent in unwrapped(model).named_modules() for method in _methods(parent, straight)]
+    for name, method, parent in reversed(rows):
+        modules, links = _flat(parent, method, straight), {}
         for at, module in enumerate(modules):
             of_one = kernels.get(id(module))
             if of_one is None or not _may_join(of_one):
@@ -254,8 +275,15 @@ def links_of(
         pairs = [(id(modules[at]), _reader(modules, to, kernels)) for at, to in links.items()]
         within = [pair for other, of_one in covered.items() if other.startswith(f"{name}." if name else "") for pair in of_one]
         if not set(pairs) <= set(within):
-            found[name], covered[name] = links, pairs
+            found[name, method] = links
+            covered.setdefault(name, []).extend(pairs)
     return found
+
+
+def _methods(module: nn.Module, straight: Straight) -> List[str]:
+    """Those that run a row."""
+    named = [method for of, method in straight if of == id(module) and method != "forward"]
+    return ["forward", *named] if _is_plain(module, straight) else named
 
 
 def _reader(modules: Sequence[nn.Module], to: int, kernels: Mapping[int, Optional[Kernels]]) -> int:
@@ -277,12 +305,12 @@ def _is_sound(tail: str, linear: nn.Module) -> bool:
 
 
 def readers(
-    model: nn.Module, links: Mapping[str, Links], planned: Mapping[str, Optional[Kernels]], straight: Straight
+    model: nn.Module, links: Mapping[Place, Links], planned: Mapping[str, Optional[Kernels]], straight: Straight
 ) -> Dict[str, str]:
     """Site that gives codes -> site that gets them."""
     sites, found = {id(module): site for site, module in linears(model)}, {}
-    for name, of_one in links.items():
-        modules = _flat(unwrapped(model).get_submodule(name), straight)
+    for (name, method), of_one in links.items():
+        modules = _flat(unwrapped(model).get_submodule(name), method, straight)
         for at, to in of_one.items():
             site, reader = sites[id(modules[at])], sites.get(id(modules[to])) if to < len(modules) else None
             here, there = planned.get(site), planned.get(reader or "")
@@ -291,27 +319,29 @@ def readers(
     return found
 
 
-def _flat(sequence: nn.Module, straight: Straight = {}) -> List[Any]:
+def _flat(module: nn.Module, method: str = "forward", straight: Straight = {}) -> List[Any]:
     """What runs in it, in order, one that stands there twice too; of an nn.Sequential within it, what runs in that."""
     modules: List[Any] = []
-    for part in _steps(sequence, straight):
-        modules += _flat(part, straight) if _is_plain(part, straight) and not _is_seen(part) else [part]
+    for part in _steps(module, method, straight):
+        modules += _flat(part, "forward", straight) if _is_plain(part, straight) and not _is_seen(part) else [part]
     return modules
 
 
-def _steps(module: nn.Module, straight: Straight) -> Iterable[Any]:
-    steps = getattr(module, "_loka_steps", None) or straight.get(id(module))
+def _steps(module: nn.Module, method: str, straight: Straight) -> Iterable[Any]:
+    steps = getattr(module, "_loka_steps", {}).get(method) or straight.get((id(module), method))
     if steps is None:
         return [part for part in module._modules.values() if part is not None]
     return [getattr(module, step) if isinstance(step, str) else step for step in steps]
 
 
 def _is_plain(module: Any, straight: Straight) -> bool:
+    """Whether a call of it runs a row."""
     if not isinstance(module, nn.Module) or "forward" in module.__dict__:
         return False
-    if getattr(module, "_loka_steps", None) is not None or id(module) in straight:
+    if "forward" in getattr(module, "_loka_steps", {}) or (id(module), "forward") in straight:
         return True
-    return isinstance(module, nn.Sequential) and type(module).forward in (nn.Sequential.forward, Handing.forward)
+    own = type(module)._loka_base if isinstance(module, Handing) else type(module)
+    return isinstance(module, nn.Sequential) and own.forward is nn.Sequential.forward
 
 
 def _is_seen(module: Any) -> bool:
@@ -322,16 +352,22 @@ def _is_seen(module: Any) -> bool:
     return bool(hooks) or module._compiled_call_impl is not None
 
 
-def put(model: nn.Module, links: Mapping[str, Links], straight: Straight) -> None:
+def put(model: nn.Module, links: Mapping[Place, Links], straight: Straight) -> None:
     """From now on these modules hand codes on."""
-    for name, of_one in links.items():
+    rows: Dict[str, Dict[str, Links]] = {}
+    for (name, method), of_one in links.items():
+        rows.setdefault(name, {})[method] = dict(of_one)
+    steps: Dict[int, Dict[str, Tuple[Step, ...]]] = {}
+    for (of, method), of_row in straight.items():
+        steps.setdefault(of, {})[method] = of_row
+    for name, of_methods in rows.items():
         module = unwrapped(model).get_submodule(name)
-        put_over(module, Handing)
-        module.__dict__["_loka_links"] = dict(of_one)
-        module.__dict__["_loka_parts"] = len(_flat(module, straight))
+        put_over(module, Handing, tuple(sorted(of_methods)))
+        parts = {method: len(_flat(module, method, straight)) for method in of_methods}
+        module.__dict__.update(_loka_links=of_methods, _loka_parts=parts)
         for within in module.modules():
-            if id(within) in straight:
-                within.__dict__["_loka_steps"] = straight[id(within)]
+            if id(within) in steps:
+                within.__dict__["_loka_steps"] = steps[id(within)]
 
 
 def undo(model: nn.Module) -> None:
@@ -346,16 +382,16 @@ def held_apart(model: nn.Module) -> Dict[str, str]:
     """Site that would run as one with its tail, or give codes -> why it does not as the model stands."""
     sites, reasons = {id(module): site for site, module in linears(model)}, {}
     for module in unwrapped(model).modules():
-        links = module.__dict__.get("_loka_links", {})
-        modules = _flat(module) if links else []
-        for at, to in links.items():
-            if len(modules) != module.__dict__.get("_loka_parts") or id(modules[at]) not in sites:
-                continue
-            reason = why_apart(modules[at:to]) or ("" if tail_of(modules[at + 1 : to])[0] else "what follows it was changed")
-            if not reason and to < len(modules) and _is_seen(modules[to]) and kernels_of(modules[to]) is not None:
-                reason = _hooked(modules[to])
-            if reason:
-                reasons[sites[id(modules[at])]] = reason
+        for method, links in module.__dict__.get("_loka_links", {}).items():
+            modules = _flat(module, method)
+            for at, to in links.items():
+                if len(modules) != module.__dict__["_loka_parts"][method] or id(modules[at]) not in sites:
+                    continue
+                reason = why_apart(modules[at:to]) or ("" if tail_of(modules[at + 1 : to])[0] else "what follows it was changed")
+                if not reason and to < len(modules) and _is_seen(modules[to]) and kernels_of(modules[to]) is not None:
+                    reason = _hooked(modules[to])
+                if reason:
+                    reasons[sites[id(modules[at])]] = reason
     return reasons
 
 

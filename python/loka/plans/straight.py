@@ -1,4 +1,5 @@
-"""Takes a module; gives the children and activations that its forward calls one behind the other, where that is all it ever does:
+"""Takes a module; gives the children and activations that its forward, or another method, calls one behind the other, where that is all
+it ever does:
 
     return self.w2(self.dropout(F.silu(self.w1(x))))
 
@@ -8,7 +9,7 @@ sees, as in an nn.Sequential. The forward's own code is run once, on stand-ins t
 
 import dis
 import types
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type, Union
 
 import torch
 from torch import nn
@@ -24,12 +25,19 @@ ACTIVATIONS: Dict[Callable[..., Any], str] = {
 """By the words of a trace's tail."""
 
 
-def steps_of(module: nn.Module) -> Optional[Tuple[Step, ...]]:
-    """What its forward calls, in order; None where it does anything else."""
+def methods_of(cls: Type[nn.Module]) -> List[str]:
+    """Those of a class besides its forward that may be as straight, such as `_ff_block` of an nn.TransformerEncoderLayer."""
+    known = set(dir(nn.Module))
+    names = (name for base in cls.__mro__ for name, found in vars(base).items() if isinstance(found, types.FunctionType))
+    return [name for name in dict.fromkeys(names) if name not in known and not name.startswith("__")]
+
+
+def steps_of(module: nn.Module, method: str = "forward") -> Optional[Tuple[Step, ...]]:
+    """What that method calls, in order; None where it does anything else."""
     cls = type(module)
-    forward: Any = cls.forward
+    forward: Any = getattr(cls, method)
     own = (cls.__call__, cls.__getattr__, cls.__getattribute__) == (nn.Module.__call__, nn.Module.__getattr__, object.__getattribute__)
-    if not own or "forward" in module.__dict__ or not isinstance(forward, types.FunctionType):
+    if not own or method in module.__dict__ or not isinstance(forward, types.FunctionType):
         return None
     code = forward.__code__
     if (code.co_argcount, code.co_kwonlyargcount, code.co_freevars, code.co_cellvars) != (2, 0, (), ()):
@@ -125,4 +133,4 @@ class _Self:
         raise AttributeError(name)
 
 
-__all__ = ["ACTIVATIONS", "Step", "steps_of"]
+__all__ = ["ACTIVATIONS", "Step", "methods_of", "steps_of"]
