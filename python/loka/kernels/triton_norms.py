@@ -21,13 +21,13 @@ from torch.library import triton_op, wrap_triton
 
 from . import triton_norm_kernels as kernels
 from .delayed import Notes
-from .triton_casts import Wrap, noted, on, plain, told_of
+from .triton_casts import Told, Wrap, noted, on, plain, told_of
 
 # Rows, columns and warps of a tile.
 _STATS, _MEANS = (4, 512, 4), (2, 1024, 4)
 _OUTPUT, _GRADIENT = (64, 64, 4), (128, 64, 4)
 
-_NOWHERE = (None,) * 5
+_NOWHERE: Told = (None, None, None, None, None)
 
 
 def _tiles(size: int, tile: int) -> int:
