@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs a wheel of scripts/build_wheel.sh as a stranger would: into a new environment, without Rust, PyTorch, GPU or
-# display, away from the checkout. Probes, plans, checks, serves; says how long the first page took.
+# display, away from the checkout. Probes, plans, checks, serves; says how long the first page took. Then beside a PyTorch,
+# where LOKA_TORCH_PYTHON names a Python that has one: records, plans and trains, FP8 emulated.
 #
 #     scripts/test_wheel.sh WHEEL [PYTHON]
 set -euo pipefail
@@ -41,14 +42,59 @@ import urllib.request
 
 import loka
 
-started = time.monotonic()
-server = subprocess.Popen([loka.find_binary(), "serve", "--json", "--no-token", "--listen", "127.0.0.1:0", "."], stdout=subprocess.PIPE)
-try:
-    link = json.loads(server.stdout.readline())["link"]
-    page = urllib.request.urlopen(link, timeout=10).read()
-    assert b"<canvas" in page, page[:200]
-    print(f"the workbench's page, {len(page)} bytes, after {time.monotonic() - started:.1f} s")
-finally:
-    server.terminate()
+# By itself, too: there is no display, so that it prints an address.
+for command in (["serve", "--json", "--no-token", "--listen", "127.0.0.1:0", "."], ["--json"]):
+    started = time.monotonic()
+    server = subprocess.Popen([loka.find_binary(), *command], stdout=subprocess.PIPE)
+    try:
+        link = json.loads(server.stdout.readline())["link"]
+        page = urllib.request.urlopen(link, timeout=10).read()
+        assert b"<canvas" in page, page[:200]
+        print(f"loka {command[0]}: the workbench's page, {len(page)} bytes, after {time.monotonic() - started:.1f} s")
+    finally:
+        server.terminate()
+        server.wait()
 PYTHON
+if [ -n "${LOKA_TORCH_PYTHON:-}" ]; then
+    "$LOKA_TORCH_PYTHON" -m venv "$away/torch"
+    "$away/torch/bin/pip" install -q --disable-pip-version-check "$wheel" >&2
+    "$LOKA_TORCH_PYTHON" -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])' \
+        >"$("$away/torch/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
+    clean torch/bin/python -W ignore - <<'PYTHON'
+import subprocess
+
+import loka
+import torch
+from torch import nn
+
+
+def made():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 1))
+
+
+def train(model, recorder=None, steps=10):
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    for step in range(steps):
+        x = torch.randn(256, 64, generator=torch.Generator().manual_seed(step))
+        with torch.autocast("cpu", torch.bfloat16):
+            out = model(x)
+        loss = nn.functional.binary_cross_entropy_with_logits(out.squeeze(-1).float(), (x[:, 0] > 0).float())
+        (recorder.loss(loss) if recorder else loss).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return float(loss.detach())
+
+
+model = made()
+with loka.Recorder(model, out=".", name="own", every=2) as recorder:
+    train(model, recorder)
+loka.probe(recorder.path, out="own.results.parquet", kernels=["cublaslt/*"], max_draws=4)
+forced = [f"--override=0:{gemm}=cublaslt/fp8-delayed" for gemm in ("fprop", "wgrad")]
+subprocess.run([loka.find_binary(), "plan", "own.results.parquet", "--out", "own.plan.json", *forced], check=True, stdout=subprocess.DEVNULL)
+model = made()
+loka.apply(model, "own.plan.json", emulate=True)
+print(f"PyTorch {torch.__version__}: loss {train(model):.4f} by a plan, {train(made()):.4f} without;", str(loka.health(model)).splitlines()[-1])
+PYTHON
+fi
 say "the wheel works: $wheel"
