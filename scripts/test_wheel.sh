@@ -48,7 +48,9 @@ for command in (["serve", "--json", "--no-token", "--listen", "127.0.0.1:0", "."
     server = subprocess.Popen([loka.find_binary(), *command], stdout=subprocess.PIPE)
     try:
         link = json.loads(server.stdout.readline())["link"]
-        page = urllib.request.urlopen(link, timeout=10).read()
+        # The token of the address becomes a cookie.
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        page = browser.open(link, timeout=10).read()
         assert b"<canvas" in page, page[:200]
         print(f"loka {command[0]}: the workbench's page, {len(page)} bytes, after {time.monotonic() - started:.1f} s")
     finally:
