@@ -9,6 +9,7 @@ sees, as in an nn.Sequential. The forward's own code is run once, on stand-ins t
 
 import dis
 import types
+from functools import lru_cache
 from typing import Any, Callable, Dict, List, Optional, Tuple, Type, Union
 
 import torch
@@ -24,12 +25,13 @@ ACTIVATIONS: Dict[Callable[..., Any], str] = {
 }  # fmt: skip
 """By the words of a trace's tail."""
 
+_OF_ALL = frozenset(dir(nn.Module))
+
 
 def methods_of(cls: Type[nn.Module]) -> List[str]:
     """Those of a class besides its forward that may be as straight, such as `_ff_block` of an nn.TransformerEncoderLayer."""
-    known = set(dir(nn.Module))
     names = (name for base in cls.__mro__ for name, found in vars(base).items() if isinstance(found, types.FunctionType))
-    return [name for name in dict.fromkeys(names) if name not in known and not name.startswith("__")]
+    return [name for name in dict.fromkeys(names) if name not in _OF_ALL and not name.startswith("__")]
 
 
 def steps_of(module: nn.Module, method: str = "forward") -> Optional[Tuple[Step, ...]]:
@@ -40,10 +42,7 @@ def steps_of(module: nn.Module, method: str = "forward") -> Optional[Tuple[Step,
     if not own or method in module.__dict__ or not isinstance(forward, types.FunctionType):
         return None
     code = forward.__code__
-    if (code.co_argcount, code.co_kwonlyargcount, code.co_freevars, code.co_cellvars) != (2, 0, (), ()):
-        return None
-    takes_more = code.co_flags & (0x04 | 0x08 | 0x20 | 0x80 | 0x200)
-    if takes_more or any(_may_leap(each.opname) for each in dis.get_instructions(code)):
+    if not _is_straight(code):
         return None
     calls = _Calls()
     names: Dict[str, Any] = {"__builtins__": {}}
@@ -58,6 +57,15 @@ def steps_of(module: nn.Module, method: str = "forward") -> Optional[Tuple[Step,
     except Exception:  # It asked for something that is not known: whatever that is, it is more than calls.
         return None
     return tuple(calls.steps) if result is calls.last and calls.steps else None
+
+
+@lru_cache(maxsize=None)
+def _is_straight(code: types.CodeType) -> bool:
+    """One argument, and every instruction behind the one before it. Once for all layers of a kind."""
+    if (code.co_argcount, code.co_kwonlyargcount, code.co_freevars, code.co_cellvars) != (2, 0, (), ()):
+        return False
+    takes_more = code.co_flags & (0x04 | 0x08 | 0x20 | 0x80 | 0x200)
+    return not takes_more and not any(_may_leap(each.opname) for each in dis.get_instructions(code))
 
 
 def _may_leap(opname: str) -> bool:
