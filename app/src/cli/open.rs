@@ -65,7 +65,7 @@ fn in_browser(args: OpenArgs, why: &str, json: bool) -> anyhow::Result<Outcome> 
         [file] => trace_of(file).with_context(|| why.to_owned())?,
         _ => anyhow::bail!("{why}, and a page begins with one trace: loka serve TRACE, and open the others there"),
     };
-    super::serve::in_place_of_a_window(served, args.page, why, json).with_context(|| why.to_owned())
+    super::serve::in_place_of_a_window(&served, args.page, why, json).with_context(|| why.to_owned())
 }
 
 #[cfg(not(feature = "serve"))]

@@ -1,7 +1,11 @@
 //! `loka serve`: the workbench for browsers.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
+use clap::{Args as _, FromArgMatches as _};
 use loka_core::trace::Trace;
 use serde_json::json;
 
@@ -72,27 +76,10 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// With nothing else said.
-    fn of(path: PathBuf) -> Self {
-        Self {
-            path,
-            listen: limits::LISTEN.to_owned(),
-            token: None,
-            token_file: None,
-            no_token: false,
-            users: None,
-            keys: None,
-            allow_host: Vec::new(),
-            trust_forwarded_for: false,
-            tls_cert: None,
-            tls_key: None,
-            page: None,
-            max_clients: limits::MAX_CLIENTS,
-            max_sessions: limits::MAX_SESSIONS,
-            max_messages: limits::MESSAGES_PER_SECOND,
-            max_behind: limits::RING_MIB,
-            max_upload: limits::UPLOAD_MIB,
-        }
+    /// As of `loka serve PATH`, with nothing else said.
+    fn of(path: &Path) -> Result<Self, clap::Error> {
+        let command = Self::augment_args(clap::Command::new("serve").no_binary_name(true));
+        Self::from_arg_matches(&command.try_get_matches_from([OsStr::new("--"), path.as_os_str()])?)
     }
 }
 
@@ -105,11 +92,11 @@ pub fn run(args: ServeArgs, json: bool) -> anyhow::Result<Outcome> {
 }
 
 /// As `loka serve PATH` does, where a window was asked for. `why`: there is none.
-pub fn in_place_of_a_window(path: PathBuf, page: Option<PathBuf>, why: &str, json: bool) -> anyhow::Result<Outcome> {
+pub fn in_place_of_a_window(path: &Path, page: Option<PathBuf>, why: &str, json: bool) -> anyhow::Result<Outcome> {
     // Nobody asked for a port: where another server has the usual one, any will do.
     let is_free = std::net::TcpListener::bind(limits::LISTEN).is_ok();
     let listen = if is_free { limits::LISTEN } else { limits::LISTEN_ON_ANY_PORT };
-    let args = ServeArgs { page, listen: listen.to_owned(), ..ServeArgs::of(path) };
+    let args = ServeArgs { page, listen: listen.to_owned(), ..ServeArgs::of(path)? };
     let note = format!(
         "No window: {why}. The workbench is served to browsers on this machine until Ctrl+C. Open it in a browser:"
     );
