@@ -504,7 +504,9 @@ class Plain(nn.Module):
 
 
 class Planned(Handed):
-    def plain(self, model, together=True, kernels=(DELAYED, DELAYED, DELAYED)):
+    def plain(self, model, together=True, kernels=(DELAYED, DELAYED, DELAYED), only=None):
+        """`only`: the sites that run so, all but the head without it."""
+
         def change(plan):
             first = plan["sites"][0]
             plan["sites"] = []
@@ -513,7 +515,7 @@ class Planned(Handed):
                     made = copy.deepcopy(first)
                     made.update(site=site, k=module.in_features, n=module.out_features)
                     for gemm, kernel in zip(("fprop", "dgrad", "wgrad"), kernels):
-                        made[gemm]["kernel"] = BF16 if site == "head" else kernel
+                        made[gemm]["kernel"] = kernel if (site != "head" if only is None else site in only) else BF16
                     plan["sites"].append(made)
 
         loka.apply(model, ranker.forged(self.folder, change), emulate=True, on_slow_host="warn")
@@ -988,6 +990,17 @@ class Holds(nn.Module):
 class Straight(Planned):
     """Forwards that do nothing but call one behind the other."""
 
+    def comes_back_and_compiles(self, model, block):
+        """Of copies of a model that holds that block; and a new one trains compiled."""
+        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            self.assertEqual(self.gives(other), ["block.w1"])
+            loka.unapply(other)
+            self.assertIs(type(other.block), block)
+            self.assertFalse(any(key.startswith("_loka") for module in other.modules() for key in vars(module)))
+        wrap = lambda model: torch.compile(model, fullgraph=True)
+        losses = [loss for loss, _ in self.train(self.plain(Holds(block)), 4, wrap=wrap)]
+        self.assertTrue(all(0.5 < loss < 0.9 for loss in losses), losses)
+
     def test_they_are_as_sequences(self):
         for block in (Ffn, OwnFunction):
             with self.subTest(block.__name__):
@@ -997,14 +1010,7 @@ class Straight(Planned):
                 z = torch.randn(64, WIDTHS[1]).bfloat16()
                 with torch.autocast("cpu", torch.bfloat16):
                     self.assertEqual(model.block.w1(batch()).shape, z.shape)
-                for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-                    self.assertEqual(self.gives(other), ["block.w1"])
-                    loka.unapply(other)
-                    self.assertIs(type(other.block), block)
-                    self.assertFalse(any(key.startswith("_loka") for module in other.modules() for key in vars(module)))
-                wrap = lambda model: torch.compile(model, fullgraph=True)
-                losses = [loss for loss, _ in self.train(self.plain(Holds(block)), 4, wrap=wrap)]
-                self.assertTrue(all(0.5 < loss < 0.9 for loss in losses), losses)
+                self.comes_back_and_compiles(model, block)
 
     def test_a_sequence_of_perceptrons(self):
         """As torchrec's MLP is made."""
@@ -1029,14 +1035,7 @@ class Straight(Planned):
         block = model.block
         self.assertEqual((type(block).__name__, isinstance(block, Method), type(block)._loka_methods), ("Method", True, ("feed",)))
         self.assertIs(type(block).forward, Method.forward)
-        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-            self.assertEqual(self.gives(other), ["block.w1"])
-            loka.unapply(other)
-            self.assertIs(type(other.block), Method)
-            self.assertFalse(any(key.startswith("_loka") for module in other.modules() for key in vars(module)))
-        wrap = lambda model: torch.compile(model, fullgraph=True)
-        losses = [loss for loss, _ in self.train(self.plain(Holds(Method)), 4, wrap=wrap)]
-        self.assertTrue(all(0.5 < loss < 0.9 for loss in losses), losses)
+        self.comes_back_and_compiles(model, Method)
         handle = block.w1.register_forward_hook(lambda *_: None)
         self.assertEqual(self.gives(model), [])
         self.assertIn("not now: Linear has hooks", self.note(model, "block.w1"))
@@ -1054,22 +1053,7 @@ class Straight(Planned):
             parts = {name for name, module in made().named_modules() if name.endswith(("linear1", "linear2"))}
             found = []
             for together in (True, False):
-                model = made()
-
-                def change(plan):
-                    first = plan["sites"][0]
-                    plan["sites"] = []
-                    for site, module in model.named_modules():
-                        if isinstance(module, nn.Linear):
-                            one = copy.deepcopy(first)
-                            one.update(site=site, k=module.in_features, n=module.out_features)
-                            for gemm in ("fprop", "dgrad", "wgrad"):
-                                one[gemm]["kernel"] = DELAYED if site in parts else BF16
-                            plan["sites"].append(one)
-
-                loka.apply(model, ranker.forged(self.folder, change), emulate=True, on_slow_host="warn")
-                for module in model.modules() if not together else ():
-                    module.__dict__.pop("_loka_links", None)
+                model = self.plain(made(), together, only=parts)
                 torch.manual_seed(3)
                 found.append(self.train(model, 3))
                 self.assertEqual(self.gives(model), [f"layers.layers.{at}.linear1" for at in (0, 1)] if together else [])
@@ -1083,6 +1067,10 @@ class Straight(Planned):
             self.assertTrue(all(type(layer).forward is nn.TransformerEncoderLayer.forward for layer in model.layers.layers))
             loka.unapply(model)
             self.assertTrue(all(type(layer) is nn.TransformerEncoderLayer for layer in model.layers.layers))
+
+        self.assertEqual(
+            steps_of(nn.TransformerDecoderLayer(16, 2, activation="gelu"), "_ff_block"), ("linear1", "activation", "dropout", "linear2", "dropout3")
+        )
 
     def test_which_forwards_are(self):
         known = {"torch": torch, "nn": nn, "F": F, "relu": F.relu}

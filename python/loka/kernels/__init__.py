@@ -13,7 +13,7 @@ from .blocks import UNFUSED, in_codes
 from ..catalogue import KERNELS, Cast, Numerics, numerics
 from .delayed import History, Overflow, Scale, Scales
 from .fused import block, static_linear
-from .handed import NORMED, Norm, is_row_normed, row_normed, sound
+from .handed import NORMED, TAILS, Norm, is_row_normed, row_normed, sound
 from .handed import ROWS as HANDED_ROWS
 from .linear import linear
 from .norms import eps_of as norm_eps
@@ -23,7 +23,6 @@ from .weight_codes import Wanted, WeightCache, WeightCodes, can_keep
 
 __all__ = [
     "BLOCK", "Cast", "HANDED_ROWS", "History", "KERNELS", "Kernels", "NORMED", "Norm", "Numerics", "Options", "Overflow", "Scale", "Scales",
-    "Switch", "UNFUSED",
-    "Wanted", "Watch", "WeightCache", "WeightCodes", "block", "can_keep", "in_codes", "is_row_normed", "linear", "norm_eps", "numerics", "row_normed", "sound", "static_linear",
-    "weight_casts", "why_not",
+    "Switch", "TAILS", "UNFUSED", "Wanted", "Watch", "WeightCache", "WeightCodes", "block", "can_keep", "in_codes", "is_row_normed",
+    "linear", "norm_eps", "numerics", "row_normed", "sound", "static_linear", "weight_casts", "why_not",
 ]

@@ -84,10 +84,9 @@ def output(
         if z.is_cuda:
             both, maxima, mean, rstd = triton_norms.output(z.contiguous(), bias, keep, weight, shift, inverse, place, layer, eps, by)
             packed = both.view(z.dtype)
-        elif torch.compiler.is_compiling():
-            packed, maxima, mean, rstd = normed_by_parts(z, bias, keep, weight, shift, inverse, tail, eps, by)
         else:
-            packed, maxima, mean, rstd = _normed(z, bias, keep, weight, shift, inverse, tail, eps, by)
+            normed = normed_by_parts if torch.compiler.is_compiling() else _normed
+            packed, maxima, mean, rstd = normed(z, bias, keep, weight, shift, inverse, tail, eps, by)
         return Output(packed, maxima, norms.Stats(mean if layer else None, rstd))
     if z.is_cuda:
         both, maxima = triton_tails.output(z.contiguous(), bias, keep, inverse, TAILS.index(tail), by)
@@ -243,19 +242,17 @@ def gradient(
     else:
         dh = dh * by if dropout and keep is None else _dropped(dh, keep, by)
         dz = _before(dh, _biased(z, bias), tail)
-        straight, maxima = codes(dz, inverse, "e4m3"), _seen(dz, notes)
-        turned = straight.t().contiguous()
+        straight, turned, maxima = _coded(dz, inverse, notes)
         summed = dz.sum(0, dtype=torch.float32) if sums else None
     return Gradient(Quantized(straight, scale), Quantized(turned, scale), maxima, summed)
 
 
-def _seen(dz: Tensor, notes: Optional[Notes]) -> Optional[Tensor]:
-    """Maxima, or None once they are noted."""
-    maxima = largest(dz)
-    if notes is None:
-        return maxima
-    note_all(notes, maxima)
-    return None
+def _coded(dz: Tensor, inverse: Tensor, notes: Optional[Notes]) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+    """Codes straight and turned, and maxima, or None once they are noted."""
+    straight, maxima = codes(dz, inverse, "e4m3"), largest(dz)
+    if notes is not None:
+        note_all(notes, maxima)
+    return straight, straight.t().contiguous(), maxima if notes is None else None
 
 
 def _norm_gradient(
@@ -276,8 +273,8 @@ def _norm_gradient(
         hat, out = norms.again(_biased(z, bias), stats, norm)
         made = norms.gradient(_before(dh, out, activation) if activation else dh, hat, stats, norm)
         dz = made.y.to(torch.bfloat16)
-        straight, maxima = codes(dz, inverse, "e4m3"), _seen(dz, notes)
-        turned, summed = straight.t().contiguous(), dz.sum(0, dtype=torch.float32)
+        straight, turned, maxima = _coded(dz, inverse, notes)
+        summed = dz.sum(0, dtype=torch.float32)
         by_weight, by_shift = made.weight, made.bias  # type: ignore[assignment]
     return Gradient(
         Quantized(straight, scale), Quantized(turned, scale), maxima, summed if sums else None,

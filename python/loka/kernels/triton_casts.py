@@ -369,5 +369,6 @@ def cast_blocks(x: Tensor, format: str, power_of_two: bool, straight: int, turn:
 
 
 __all__ = [
-    "LONGEST_ROW", "NOTE", "PARTIALS", "Wrap", "note", "noted", "plain", "told_of", "amax", "amax_pair", "amax_rows_cols", "cast", "cast_blocks", "cast_known", "cast_pair", "cast_rows",
+    "LONGEST_ROW", "NOTE", "PARTIALS", "Wrap", "amax", "amax_pair", "amax_rows_cols", "cast", "cast_blocks", "cast_known", "cast_pair",
+    "cast_rows", "note", "noted", "plain", "told_of",
 ]

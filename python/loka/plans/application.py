@@ -136,8 +136,10 @@ def apply(
         warnings.warn(f"not in the plan, so in high precision: {some} ({_UNSEEN})", stacklevel=2)
     owner = Owner() if named else None
     made = blocks.planned(model, loaded, entries)
-    entries, links, straight = made.entries, {}, handing.straight_of(model)
+    entries, links = made.entries, {}
+    straight: handing.Straight = {}
     if loaded.runtime != "inference":
+        straight = handing.straight_of(model)
         planned = {site: entry.kernels for site, entry in entries.items()}
         links = handing.links_of(model, planned, emulate, straight)
         for site, reader in handing.readers(model, links, planned, straight).items():

@@ -1,7 +1,8 @@
-"""Takes the nn.Sequentials of a model, and the modules with a forward or another method that is as straight (`straight`), in which a norm
-or an activation follows a linear whose backward goes by scales that are known beforehand; makes each one that in training runs the two as one: then the
-backward of bias, norm, activation, dropout and the casts of dgrad and wgrad are one pass, or two of a norm over whole rows. Where the next linear, right
-behind them, goes by such scales too, it gets FP8 codes, and their forward and its casts are one pass as well. And back.
+"""Takes the nn.Sequentials of a model, and the modules with a forward or another method that is as straight (`straight`), in
+which a norm or an activation follows a linear whose backward goes by scales that are known beforehand; makes each one that
+in training runs the two as one: then the backward of bias, norm, activation, dropout and the casts of dgrad and wgrad are
+one pass, or two of a norm over whole rows. Where the next linear, right behind them, goes by such scales too, it gets FP8
+codes, and their forward and its casts are one pass as well. And back.
 
 Nobody but the nn.Sequential sees what lies between its modules while it runs them, whoever calls it and however; where a
 forward does anything else, or somebody slices, they run for themselves. So they do while one of them has a hook, in steps
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 
 from ..kernels import BLOCK as KERNEL
-from ..kernels import HANDED_ROWS, NORMED, Norm, Scale, is_row_normed, norm_eps, row_normed, sound
+from ..kernels import HANDED_ROWS, NORMED, TAILS, Norm, Scale, is_row_normed, norm_eps, row_normed, sound
 from ..mods.norm import BLOCK, EPS
 from ..names import linears, unwrapped
 from .error import one_line
@@ -30,12 +31,12 @@ Links = Mapping[int, int]
 Place = Tuple[str, str]
 """A module by name, and the method of it that runs such a row."""
 
-Straight = Mapping[Tuple[int, str], Tuple[Step, ...]]
-"""id of a module and the name of its method, "forward" of one that is no nn.Sequential -> what that calls, one behind the other."""
+Straight = Mapping[int, Mapping[str, Tuple[Step, ...]]]
+"""id of a module -> name of its method, "forward" of one that is no nn.Sequential -> what that calls, one behind the other."""
 
 _ACTIVATIONS = {nn.ReLU: "relu", nn.SiLU: "swish", nn.Hardswish: "hard_swish"}
 _NORMS = {nn.LayerNorm: "layer_norm", nn.RMSNorm: "rms_norm"}
-_ALONE = frozenset(("hard_swish", "relu", "swish", "gelu", "gelu_tanh"))
+_ALONE = frozenset(TAILS) - {NORMED}
 """Tails that are one activation."""
 
 
@@ -237,14 +238,14 @@ def _may_give(here: Sequence[str], there: Sequence[str]) -> bool:
 
 def straight_of(model: nn.Module) -> Straight:
     """The methods of modules with linears somewhere within that are straight."""
-    found = {}
+    found: Dict[int, Dict[str, Tuple[Step, ...]]] = {}
     for module in unwrapped(model).modules():
         has_linears = any(isinstance(part, nn.Linear) for part in module.modules())
         if has_linears and not isinstance(module, (nn.Linear, nn.Sequential)):
             for method in ("forward", *methods_of(type(module))):
                 steps = steps_of(module, method)
                 if steps is not None:
-                    found[id(module), method] = steps
+                    found.setdefault(id(module), {})[method] = steps
     return found
 
 
@@ -282,7 +283,7 @@ def links_of(
 
 def _methods(module: nn.Module, straight: Straight) -> List[str]:
     """Those that run a row."""
-    named = [method for of, method in straight if of == id(module) and method != "forward"]
+    named = [method for method in straight.get(id(module), ()) if method != "forward"]
     return ["forward", *named] if _is_plain(module, straight) else named
 
 
@@ -328,17 +329,22 @@ def _flat(module: nn.Module, method: str = "forward", straight: Straight = {}) -
 
 
 def _steps(module: nn.Module, method: str, straight: Straight) -> Iterable[Any]:
-    steps = getattr(module, "_loka_steps", {}).get(method) or straight.get((id(module), method))
+    steps = _straight(module, straight).get(method)
     if steps is None:
         return [part for part in module._modules.values() if part is not None]
     return [getattr(module, step) if isinstance(step, str) else step for step in steps]
+
+
+def _straight(module: nn.Module, straight: Straight) -> Mapping[str, Tuple[Step, ...]]:
+    """Its straight methods, as it has them once a plan is applied, or as they were found."""
+    return getattr(module, "_loka_steps", None) or straight.get(id(module), {})
 
 
 def _is_plain(module: Any, straight: Straight) -> bool:
     """Whether a call of it runs a row."""
     if not isinstance(module, nn.Module) or "forward" in module.__dict__:
         return False
-    if "forward" in getattr(module, "_loka_steps", {}) or (id(module), "forward") in straight:
+    if "forward" in _straight(module, straight):
         return True
     own = type(module)._loka_base if isinstance(module, Handing) else type(module)
     return isinstance(module, nn.Sequential) and own.forward is nn.Sequential.forward
@@ -357,17 +363,14 @@ def put(model: nn.Module, links: Mapping[Place, Links], straight: Straight) -> N
     rows: Dict[str, Dict[str, Links]] = {}
     for (name, method), of_one in links.items():
         rows.setdefault(name, {})[method] = dict(of_one)
-    steps: Dict[int, Dict[str, Tuple[Step, ...]]] = {}
-    for (of, method), of_row in straight.items():
-        steps.setdefault(of, {})[method] = of_row
     for name, of_methods in rows.items():
         module = unwrapped(model).get_submodule(name)
         put_over(module, Handing, tuple(sorted(of_methods)))
         parts = {method: len(_flat(module, method, straight)) for method in of_methods}
         module.__dict__.update(_loka_links=of_methods, _loka_parts=parts)
         for within in module.modules():
-            if id(within) in steps:
-                within.__dict__["_loka_steps"] = steps[id(within)]
+            if id(within) in straight:
+                within.__dict__["_loka_steps"] = dict(straight[id(within)])
 
 
 def undo(model: nn.Module) -> None:
