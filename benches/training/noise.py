@@ -2,12 +2,12 @@
 real per-example gradients and held against `loka probe`. CPU; own casts (PyTorch's float8), own products; of LoKA only the
 recorder and the binary.
 
-    PYTHONPATH=python python benches/training/noise.py LOKA [--model cross dlrm tower] [--steps 120] [--batch 1024] [--batches 24]
+    PYTHONPATH=python python benches/training/noise.py LOKA [--model cross dlrm tower tokens] [--steps 120] [--batch 1024] [--batches 24]
 
 wgrad: the GEMM's own error over the noise of the same batch. dgrad: the site's dx is replaced by the FP8 one in a real backward,
 and what that changes in the weight gradient of the next site upstream is held against *its* noise: that the share carries over
-is a claim of docs/concepts/method.md. fprop: 1/2 E[(g . dy)^2] of the same rows' g and error. The noise is from per-example gradients
-g x^T, formed one by one for 64 examples of each batch as a check of the sums that are used for all.
+is a claim of docs/concepts/method.md. fprop: 1/2 E[(sum of g . dy)^2] over an example's rows, by the same rows' g and error. The noise is from
+per-example gradients, sums of g x^T, formed one by one for 64 examples of each batch as a check of the sums that are used for all.
 """
 
 import argparse
@@ -62,8 +62,9 @@ class Backward(torch.autograd.Function):
     def backward(ctx, dy: Tensor):
         x, weight = ctx.saved_tensors
         ctx.seen.update(x=x, dy=dy)
-        dx = dy @ weight if ctx.wrong is None else ctx.wrong(dy, weight)
-        return dx, dy.T @ x, dy.sum(0), None, None
+        rows, dy_rows = x.flatten(0, -2), dy.flatten(0, -2)
+        dx = dy_rows @ weight if ctx.wrong is None else ctx.wrong(dy_rows, weight)
+        return dx.view_as(x), dy_rows.T @ rows, dy_rows.sum(0), None, None
 
 
 class Cross(nn.Module):
@@ -135,7 +136,27 @@ class Ranker(nn.Module):
         return self.head(self.tower(crossed)).squeeze(-1)
 
 
-MODELS = {"cross": Ranker, "dlrm": Dlrm, "tower": Tower}
+class Tokens(nn.Module):
+    """Windows of the features as tokens: linears that all tokens of an example go through, and one across tokens, by feature."""
+
+    upstream = {"inner": "embed"}
+
+    def __init__(self, features: int = 64, width: int = 48) -> None:
+        super().__init__()
+        self.embed, self.inner = nn.Linear(16, width), nn.Linear(width, width)
+        self.mix, self.top = nn.Linear(16, 16), nn.Linear(width, 64)
+        self.place = nn.Parameter(torch.randn(16, width) * 0.3)
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(64, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = torch.nn.functional.silu(self.embed(x.unfold(1, 16, 3)[:, :16]) + self.place)
+        tokens = self.norm(tokens + self.inner(tokens))
+        tokens = tokens + torch.relu(self.mix(tokens.mT)).mT
+        return self.head(torch.relu(self.top(tokens.mean(1)))).squeeze(-1)
+
+
+MODELS = {"cross": Ranker, "dlrm": Dlrm, "tower": Tower, "tokens": Tokens}
 
 
 def batches(count: int, batch: int, seed: int, features: int = 64):
@@ -192,16 +213,23 @@ class Swapped:
         """x and each example's own dy of every site."""
         self.model.zero_grad()
         nn.functional.binary_cross_entropy_with_logits(self.model(x), y, reduction="sum").backward()
-        return {name: (of["x"].detach(), of["dy"].detach()) for name, of in self.seen.items()}
+        return {name: (by_example(of["x"]), by_example(of["dy"])) for name, of in self.seen.items()}
+
+
+def by_example(rows: Tensor) -> Tensor:
+    """[examples, rows of each, features]"""
+    rows = rows.detach()
+    return rows[:, None] if rows.dim() == 2 else rows.flatten(1, -2)
 
 
 def noise_of(x: Tensor, dy: Tensor) -> float:
-    """The noise of sum g x^T over the batch: m times the trace of one example's covariance, unbiased."""
+    """The noise of sum g x^T over the batch: m times the trace of one example's covariance, unbiased. x [m, rows of an example, k]."""
     m = len(x)
-    second = (x.double().square().sum(1) * dy.double().square().sum(1)).mean()
-    mean = dy.double().T @ x.double() / m
-    some = torch.einsum("bn,bk->bnk", dy[:64].double(), x[:64].double())
-    assert torch.allclose(some.square().sum((1, 2)), x[:64].double().square().sum(1) * dy[:64].double().square().sum(1))
+    x, dy = x.double(), dy.double()
+    second = ((x @ x.mT) * (dy @ dy.mT)).sum((1, 2)).mean()
+    mean = torch.einsum("btn,btk->nk", dy, x) / m
+    some = torch.einsum("btn,btk->bnk", dy[:64], x[:64]).square().sum((1, 2)).mean()
+    assert torch.allclose(some, ((x[:64] @ x[:64].mT) * (dy[:64] @ dy[:64].mT)).sum((1, 2)).mean())
     return float(m * (second - mean.square().sum()) * m / (m - 1))
 
 
@@ -218,12 +246,15 @@ def measured(model: nn.Module, data: List, kernels: List[str]) -> Dict[Tuple[str
         clean = swapped.run(x, y)
         noise = {name: noise_of(*pair) for name, pair in clean.items()}
         for kernel in kernels:
-            for name, (inputs, dy) in clean.items():
+            for name, pair in clean.items():
+                inputs, dy = (part.flatten(0, 1) for part in pair)
                 if dy.shape[1] % 16:
                     continue
                 weight = model.get_submodule(name).weight.detach()
                 error = forward_product(inputs, weight, kernel).double() - inputs.double() @ weight.double().T
-                add((name, "fprop", kernel), 0.5 * float((error * dy.double()).sum(1).square().mean()), 1.0)
+                # Of an example: its rows' together.
+                costs = (error * dy.double()).view(*pair[1].shape).sum((1, 2))
+                add((name, "fprop", kernel), 0.5 * float(costs.square().mean()), 1.0)
                 if kernel == BF16:
                     continue
                 error = product(dy.T.contiguous(), inputs.T.contiguous(), kernel).double() - dy.double().T @ inputs.double()
@@ -232,7 +263,7 @@ def measured(model: nn.Module, data: List, kernels: List[str]) -> Dict[Tuple[str
                 swapped.wrong = {name: lambda dy, weight: product(dy, weight.T.contiguous(), kernel)}
                 changed = swapped.run(x, y)
                 swapped.wrong = {}
-                gradient = lambda of: of[above][1].double().T @ of[above][0].double()
+                gradient = lambda of: torch.einsum("btn,btk->nk", of[above][1].double(), of[above][0].double())
                 add((name, "dgrad", kernel), float((gradient(changed) - gradient(clean)).square().sum()), noise[above])
     return {key: top[key] / bottom[key] for key in top}
 

@@ -38,6 +38,10 @@ class Predicted(unittest.TestCase):
         torch.manual_seed(0)
         self.check(noise.Dlrm(), {"fprop": 5.0, "wgrad": 1.25, "dgrad": 4.0}, batches=8)
 
+    def test_rows_of_an_example_are_charged_together(self):
+        torch.manual_seed(0)
+        self.check(noise.Tokens(), {"fprop": 5.0, "wgrad": 1.5, "dgrad": 4.0})
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -23,8 +23,8 @@ pub(super) struct Evidence {
     noise: Vec<Ratio>,
     block: Vec<Ratio>,
     loss_cost: Vec<f64>,
-    /// What a drawn loss cost is multiplied by, where the trace knows how x and dy depend on each other.
-    pub dependence: Option<f64>,
+    /// What a drawn row's loss cost is multiplied by to be an example's (`stats::loss_cost_factor`).
+    pub loss_cost_factor: Option<f64>,
     /// Of wgrad: the share of noise that its casts alone have, by the same.
     pub least_noise: Option<f64>,
     flushed: Vec<f64>,
@@ -53,7 +53,7 @@ impl Evidence {
         if let Some((numerator, denominator)) = draw.block {
             self.block.push(Ratio { numerator, denominator });
         }
-        self.loss_cost.extend(draw.loss_cost.map(|cost| cost * self.dependence.unwrap_or(1.0)));
+        self.loss_cost.extend(draw.loss_cost.map(|cost| cost * self.loss_cost_factor.unwrap_or(1.0)));
         self.flushed.extend(draw.flushed);
         self.total.add(draw);
     }

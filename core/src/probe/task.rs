@@ -12,7 +12,7 @@ use crate::{
         kernel,
     },
     mods::fits,
-    stats::{Dependence, GradientNoise, SquareOverShare},
+    stats::{Dependence, ExampleRows, GradientNoise, SquareOverShare, loss_cost_factor},
 };
 
 use super::{
@@ -35,6 +35,7 @@ pub struct SiteTask {
     mods: ModSet,
     scales: StaticScales,
     noise: Noise,
+    rows: ExampleRows,
     /// Directions that cannot be drawn, and why.
     failed: BTreeMap<Gemm, String>,
     /// Directions drawn to the end.
@@ -59,6 +60,7 @@ impl SiteTask {
             mods: ModSet::none(),
             scales: StaticScales::default(),
             noise: Noise::default(),
+            rows: ExampleRows::default(),
             failed: BTreeMap::new(),
             ended: BTreeSet::new(),
         }
@@ -90,6 +92,7 @@ impl SiteTask {
     ) -> Result<(), EngineError> {
         (self.mods, self.scales) = (job.mods.clone(), job.scales.clone());
         self.noise.of_batch = self.noise.of_batch.or_else(|| GradientNoise::of(&job.stats));
+        self.rows = ExampleRows::of(&job.stats);
         // Behind a modified block x is another model's.
         let dependence = Dependence::of(&job.stats).filter(|_| job.upstream.is_empty());
         self.noise.by_step = dependence.as_ref().and_then(|known| SquareOverShare::of(&job.stats, known));
@@ -129,9 +132,9 @@ impl SiteTask {
         let Advance { engine, config, dependence, first_look, stop } = *how;
         let all = self.ways(gemm, engine, config);
         for way in &all {
-            let (dependence, least_noise) = self.of_dependence(gemm, *way, dependence);
+            let (factor, least_noise) = self.of_dependence(gemm, *way, dependence);
             let entry = self.entry(gemm, *way);
-            (entry.dependence, entry.least_noise) = (dependence, least_noise);
+            (entry.loss_cost_factor, entry.least_noise) = (factor, least_noise);
         }
         if !first_look && let Some((rows, sums)) = prepared.heldout(gemm, &all) {
             self.take_heldout(gemm, &all, rows, sums);
@@ -161,6 +164,7 @@ impl SiteTask {
         Ok(!first_look)
     }
 
+    /// The factor of its loss cost, and the least share of noise.
     fn of_dependence(&self, gemm: Gemm, way: Backend, known: Option<&Dependence>) -> (Option<f64>, Option<f64>) {
         let numerics = match way {
             Backend::Numerics(numerics) => Some(numerics),
@@ -168,7 +172,12 @@ impl SiteTask {
         };
         let right = if gemm == Gemm::Wgrad { self.scales.of_right(gemm).ok() } else { None };
         let scales = [self.scales.of(gemm).ok(), right];
-        known.zip(numerics).map_or((None, None), |(known, numerics)| known.of_gemm(gemm, numerics, scales))
+        match (gemm, numerics) {
+            (Gemm::Fprop, Some(numerics)) => (Some(loss_cost_factor(self.rows, known, numerics, scales)), None),
+            (Gemm::Wgrad, Some(numerics)) => (None, known.and_then(|known| known.wgrad_noise_share(numerics, scales))),
+            // Its error is in dx, row by row, and that of rows of dy alone.
+            (Gemm::Dgrad, _) | (_, None) => (None, None),
+        }
     }
 
     fn against(&self, gemm: Gemm) -> Against {

@@ -7,12 +7,12 @@
 use std::sync::{Arc, LazyLock};
 
 use crate::{
-    model::{Format, Gemm, GemmNumerics, Granularity, OperandCast, StaticScale},
+    model::{Format, GemmNumerics, Granularity, OperandCast, StaticScale},
     numerics::{fp8::format_max, round},
     trace::{MAGNITUDE_BINS, Magnitudes, Scaling, SiteStats},
 };
 
-use super::gradient_noise::{GradientNoise, second_moment};
+use super::gradient_noise::{ExampleRows, GradientNoise, second_moment};
 
 /// Values that stand for one octave, evenly spread in their logarithm.
 const STEPS: usize = 64;
@@ -51,20 +51,19 @@ impl Dependence {
         })
     }
 
-    /// What a loss cost of drawn rows is multiplied by. Errors of a row of x W^T grow with |x|^2, and count by |g|^2.
-    pub fn of_loss_cost(&self, numerics: GemmNumerics, scales: KnownScales) -> f64 {
-        let of_input = |scaling| {
+    /// Relative squared error of the input's cast: as rows count, and as rows are.
+    fn of_input(&self, numerics: GemmNumerics, scales: KnownScales) -> (f64, f64) {
+        let of = |scaling| {
             let top = static_top(self.input_amax, scales[0]);
             relative_error(self.magnitudes.input(scaling), numerics.a, top)
         };
-        // Under a scale of its own a row errs by the same share whatever its size is.
-        let (weighted, alone) = match numerics.a.granularity {
-            Granularity::Tensor | Granularity::Static => (of_input(Scaling::Tensor), of_input(Scaling::Alone)),
-            Granularity::None | Granularity::Row | Granularity::Block1x128 | Granularity::Block128x128 => (0.0, 0.0),
-        };
-        let weight = table(numerics.b)[NORMAL];
-        let moved = (weighted + weight) / (alone + weight);
-        if moved.is_finite() { self.correlation * moved } else { self.correlation }
+        match numerics.a.granularity {
+            Granularity::Tensor | Granularity::Static => (of(Scaling::Tensor), of(Scaling::Alone)),
+            // Under a scale of its own a row errs by the same share whatever its size is.
+            Granularity::None | Granularity::Row | Granularity::Block1x128 | Granularity::Block128x128 => {
+                (normal(numerics.a), normal(numerics.a))
+            }
+        }
     }
 
     /// Share that the casts of dy and x alone have of the noise of wgrad; `None`: there is no noise.
@@ -81,16 +80,27 @@ impl Dependence {
         );
         Some((of_grad + of_input) * self.energy_over_noise?).filter(|share| share.is_finite())
     }
+}
 
-    /// Of a kernel's numerics at a GEMM: the factor of its loss cost, and the least share of noise.
-    pub fn of_gemm(&self, gemm: Gemm, numerics: GemmNumerics, scales: KnownScales) -> (Option<f64>, Option<f64>) {
-        match gemm {
-            Gemm::Fprop => (Some(self.of_loss_cost(numerics, scales)), None),
-            // Its error is in dx, row by row, and that of rows of dy alone.
-            Gemm::Dgrad => (None, None),
-            Gemm::Wgrad => (None, self.wgrad_noise_share(numerics, scales)),
-        }
-    }
+/// What the mean loss cost of a drawn row is multiplied by to be an example's. Errors of a row of x W^T grow with |x|^2, and count by
+/// |g|^2; those of different rows of x add up as squares, and the weight's, which all rows of an example share, as their
+/// gradients do. `known`: `None` where x and g are taken as independent.
+pub fn loss_cost_factor(
+    rows: ExampleRows,
+    known: Option<&Dependence>,
+    numerics: GemmNumerics,
+    scales: KnownScales,
+) -> f64 {
+    let alone = normal(numerics.a);
+    let (weighted, alone) = known.map_or((alone, alone), |known| known.of_input(numerics, scales));
+    let weight = normal(numerics.b);
+    let together = (weighted + rows.agreement * weight) / (alone + weight);
+    rows.count * known.map_or(1.0, |known| known.correlation) * if together.is_finite() { together } else { 1.0 }
+}
+
+/// Relative squared error of values that are far from both ends of the format.
+fn normal(cast: OperandCast) -> f64 {
+    table(cast)[NORMAL]
 }
 
 /// Whose amax a cast of an operand of wgrad goes by: what it reduces are rows.
@@ -173,9 +183,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::{baseline_kernel, kernel},
+        model::{Gemm, baseline_kernel, kernel},
         trace::{Covariance, Distribution, GradientMoments, WeightStats},
     };
+
+    const ONE: ExampleRows = ExampleRows { count: 1.0, agreement: 1.0 };
 
     fn cast(granularity: Granularity) -> OperandCast {
         OperandCast::scaled(Format::E4m3, granularity)
@@ -252,7 +264,13 @@ mod tests {
             Dependence::of(&stats(&input, &[independent(), independent(), independent(), at(3, 16e-4)])).unwrap();
         for name in ["cublaslt/fp8-tensorwise", "cublaslt/fp8-rowwise", baseline_kernel().as_str()] {
             let numerics = kernel(name).unwrap().numerics(Gemm::Fprop);
-            assert!((known.of_loss_cost(numerics, [None; 2]) - 1.0).abs() < 1e-12, "{name}");
+            let of = |rows| loss_cost_factor(rows, Some(&known), numerics, [None; 2]);
+            assert!((of(ONE) - 1.0).abs() < 1e-12, "{name}");
+            // Half of the error is the weight's.
+            let tokens = ExampleRows { count: 8.0, agreement: 3.0 };
+            assert!((of(tokens) / 16.0 - 1.0).abs() < 0.05, "{name}: {}", of(tokens));
+            assert!((loss_cost_factor(tokens, None, numerics, [None; 2]) / 16.0 - 1.0).abs() < 1e-12, "{name}");
+            assert_eq!(loss_cost_factor(ONE, None, numerics, [None; 2]), 1.0, "{name}");
         }
         let numerics = kernel("cublaslt/fp8-rowwise").unwrap().numerics(Gemm::Wgrad);
         // Two casts, each with a normal number's error, of a noise that is half of the second moment.
@@ -267,7 +285,8 @@ mod tests {
         let input = [small(), at(2, 1e-9), at(2, 1e-9), at(1, 16.0)];
         let known = Dependence::of(&stats(&input, &[at(2, 1e-9), at(2, 1e-9), at(2, 1e-9), at(2, 16e-4)])).unwrap();
         let correlation = 1e-9 / 16.0 / 16e-4;
-        let cost = |name: &str| known.of_loss_cost(kernel(name).unwrap().numerics(Gemm::Fprop), [None; 2]);
+        let numerics = |name: &str| kernel(name).unwrap().numerics(Gemm::Fprop);
+        let cost = |name: &str| loss_cost_factor(ONE, Some(&known), numerics(name), [None; 2]);
         assert!((cost("cublaslt/fp8-rowwise") / correlation - 1.0).abs() < 1e-9);
         assert!((cost(baseline_kernel().as_str()) / correlation - 1.0).abs() < 1e-9);
         // All of the row is lost: hundreds of times what a rounding costs.

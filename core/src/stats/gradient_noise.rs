@@ -2,8 +2,8 @@
 //! batch differs from the next one's anyway (docs/concepts/method.md, "Noise share").
 
 use crate::{
-    model::{NoiseBasis, Site},
-    trace::{Distribution, Scaling, SiteStats, WeightStats},
+    model::NoiseBasis,
+    trace::{Distribution, GradientMoments, Magnitudes, Scaling, SiteStats, WeightStats},
 };
 
 /// The noise of a batch's gradient, as far as the trace tells.
@@ -23,19 +23,7 @@ impl GradientNoise {
         let grads = stats.grad_output.as_ref()?;
         let (energy_over_noise, basis) = match &stats.noise {
             Some(noise) => {
-                let rows_per_unit = stats.input.count as f64 / noise.count as f64;
-                // A whole example's gradient has products between its rows in it, which errors of single products do not
-                // grow with.
-                let energy = match &noise.magnitudes {
-                    Some(magnitudes) if has_several_rows_an_example(&stats.site) => {
-                        magnitudes.input(Scaling::Tensor).iter().sum()
-                    }
-                    Some(_) => noise.xg2,
-                    None if noise.by_example && rows_per_unit > 1.0 => {
-                        rows_per_unit * second_moment(&stats.input) * second_moment(grads)
-                    }
-                    None => noise.xg2,
-                };
+                let energy = energy(stats, noise, grads);
                 (over(energy, noise.xg2, noise.mean2), NoiseBasis::Recorded)
             }
             None => {
@@ -47,9 +35,62 @@ impl GradientNoise {
     }
 }
 
-/// Where the trace says how many examples a forward has.
-fn has_several_rows_an_example(site: &Site) -> bool {
-    site.extra.contains_key("examples") && (site.calls * site.m) as u64 > site.examples()
+/// What errors of single products grow with, an example. A whole example's gradient has products between its rows in it, which
+/// they do not grow with.
+fn energy(stats: &SiteStats, noise: &GradientMoments, grads: &Distribution) -> f64 {
+    let rows_per_unit = stats.input.count as f64 / noise.count as f64;
+    match &noise.magnitudes {
+        Some(magnitudes) if rows_an_example(stats) > 1.0 => magnitudes.input(Scaling::Tensor).iter().sum(),
+        Some(_) => noise.xg2,
+        None if noise.by_example && rows_per_unit > 1.0 => {
+            rows_per_unit * second_moment(&stats.input) * second_moment(grads)
+        }
+        None => noise.xg2,
+    }
+}
+
+/// In the mean; 1 where the trace does not say. Below 1 where not every example comes to the site.
+fn rows_an_example(stats: &SiteStats) -> f64 {
+    let site = &stats.site;
+    let of_a_call = site.m as f64 / site.examples().max(1) as f64;
+    if site.calls == 1 {
+        return of_a_call;
+    }
+    // A forward may call the site several times, and a step may have several forwards: which of the two calls are, the squares
+    // of an example's rows say.
+    let squares = |magnitudes: &Magnitudes| magnitudes.input(Scaling::Alone).iter().sum::<f64>();
+    let magnitudes = stats.noise.as_ref().and_then(|noise| noise.magnitudes.as_deref());
+    let seen = magnitudes.map_or(f64::NAN, |known| squares(known) / second_moment(&stats.input));
+    let calls = if seen.is_finite() { (seen / of_a_call).round().clamp(1.0, site.calls as f64) } else { 1.0 };
+    calls * of_a_call
+}
+
+/// The rows that an example has at a site: its tokens, or what a routed expert gets of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExampleRows {
+    /// In the mean; below 1 where not every example comes here.
+    pub count: f64,
+    /// E|G_i|^2 over what it were if the products g x^T of an example's rows were independent: between 1 and `count` where rows
+    /// agree. 1 where the trace does not know which rows an example has.
+    pub agreement: f64,
+}
+
+impl Default for ExampleRows {
+    /// Each example has one.
+    fn default() -> Self {
+        Self { count: 1.0, agreement: 1.0 }
+    }
+}
+
+impl ExampleRows {
+    pub fn of(stats: &SiteStats) -> Self {
+        // Not of the statistics' rows: these are some of a step's.
+        let count = rows_an_example(stats);
+        let agreement = stats.noise.as_ref().zip(stats.grad_output.as_ref()).map_or(1.0, |(noise, grads)| {
+            if noise.by_example && count > 1.0 { noise.xg2 / energy(stats, noise, grads) } else { 1.0 }
+        });
+        Self { count, agreement: if agreement.is_finite() { agreement } else { 1.0 } }
+    }
 }
 
 fn over(energy: f64, second: f64, mean2: f64) -> Option<f64> {
@@ -92,10 +133,15 @@ fn dx_mean2(stats: &SiteStats, grads: &Distribution) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
-    use crate::trace::{Covariance, GradientMoments};
+    use crate::{
+        model::Site,
+        trace::{Covariance, MAGNITUDE_BINS},
+    };
 
     fn distribution(mean: Vec<f64>, variances: [f64; 2]) -> Distribution {
         let cov = Covariance::Full(vec![variances[0], 0.0, 0.0, variances[1]]);
@@ -135,5 +181,46 @@ mod tests {
         // Four rows an example, whose products belong together: errors of single products go with 4 x 77.
         assert_eq!(recorded(25, 1000.0, 40.0, true).energy_over_noise, Some(308.0 / 960.0));
         assert_eq!(recorded(25, 1000.0, 40.0, false).energy_over_noise, Some(1000.0 / 960.0));
+    }
+
+    #[test]
+    fn rows_of_an_example_are_counted_and_may_agree() {
+        let of = |examples: u64, noise: Option<(f64, bool)>| {
+            let mut site = stats().site;
+            site.extra.insert("examples".to_owned(), examples.into());
+            let moments = |(xg2, by_example)| {
+                let (count, mean2) = (25, 0.0);
+                GradientMoments { count, xg2, mean2, by_example, magnitudes: None }
+            };
+            ExampleRows::of(&SiteStats { site, noise: noise.map(moments), ..stats() })
+        };
+        assert_eq!(ExampleRows::of(&stats()), ExampleRows::default());
+        assert_eq!(of(64, Some((60.0, true))), ExampleRows::default(), "an example's only row agrees with itself");
+        // Four rows an example: 308 if they were independent.
+        assert_eq!(of(16, Some((616.0, true))), ExampleRows { count: 4.0, agreement: 2.0 });
+        assert_eq!(of(16, Some((616.0, false))), ExampleRows { count: 4.0, agreement: 1.0 });
+        assert_eq!(of(16, None), ExampleRows { count: 4.0, agreement: 1.0 });
+        assert_eq!(
+            of(256, Some((60.0, true))),
+            ExampleRows { count: 0.25, agreement: 1.0 },
+            "an expert that few come to"
+        );
+    }
+
+    #[test]
+    fn calls_of_a_forward_are_rows_of_an_example_and_forwards_of_a_step_are_not() {
+        // E|x|^2 = 7, and an example's rows have this much together.
+        let of = |calls: usize, squares: Option<f64>| {
+            let site = Site { calls, ..stats().site };
+            let mut input = vec![0.0; 4 * MAGNITUDE_BINS];
+            input[Scaling::Alone as usize * MAGNITUDE_BINS] = squares.unwrap_or_default();
+            let magnitudes = squares.map(|_| Arc::new(Magnitudes { grad_output: input.clone(), input }));
+            let noise = GradientMoments { count: 100, xg2: 60.0, mean2: 20.0, by_example: true, magnitudes };
+            ExampleRows::of(&SiteStats { site, noise: Some(noise), ..stats() }).count
+        };
+        assert_eq!(of(2, Some(14.5)), 2.0, "two views of each example");
+        assert_eq!(of(2, Some(6.5)), 1.0, "two micro-batches");
+        assert_eq!(of(8, Some(13.0)), 2.0, "four micro-batches of two views");
+        assert_eq!((of(2, Some(100.0)), of(2, None)), (2.0, 1.0));
     }
 }

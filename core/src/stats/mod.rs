@@ -12,9 +12,9 @@ mod rows;
 mod static_scale;
 
 pub use copula::copula_of;
-pub use dependence::Dependence;
+pub use dependence::{Dependence, loss_cost_factor};
 pub use extreme::AmaxTable;
-pub use gradient_noise::GradientNoise;
+pub use gradient_noise::{ExampleRows, GradientNoise};
 pub use gradient_norm::SquareOverShare;
 pub use joint::ColumnSampler;
 pub use matrix_normal::{MatrixNormal, MatrixNormalSampler};
