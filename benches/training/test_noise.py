@@ -40,7 +40,7 @@ class Predicted(unittest.TestCase):
 
     def test_rows_of_an_example_are_charged_together(self):
         torch.manual_seed(0)
-        self.check(noise.Tokens(), {"fprop": 5.0, "wgrad": 1.5, "dgrad": 4.0})
+        self.check(noise.Tokens(), {"fprop": 5.0, "wgrad": 2.5, "dgrad": 4.0})
 
 
 if __name__ == "__main__":
