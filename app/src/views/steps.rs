@@ -4,7 +4,10 @@ use egui::{RichText, Ui};
 use loka_core::{
     model::{Estimate, Quadrant, Safety},
     session::Looked,
-    views::{Column, drift::MODEL_ERROR},
+    views::{
+        Column,
+        drift::{KernelDrift, MODEL_ERROR},
+    },
 };
 
 use super::Scene;
@@ -27,6 +30,11 @@ pub fn step_text(step: i64) -> String {
 pub fn modelled(error: Estimate) -> String {
     let value = error.value;
     number::with_interval(Estimate::new(value, value / MODEL_ERROR, value * MODEL_ERROR)).0
+}
+
+/// The same with its mark; a loss cost outside its range is no figure.
+pub fn derived(kernel: &KernelDrift, error: Estimate) -> String {
+    if kernel.is_out_of_range(error) { "outside its range".to_owned() } else { format!("≈ {}", modelled(error)) }
 }
 
 pub fn safety_color(scene: &Scene<'_>, safety: Safety) -> egui::Color32 {
@@ -67,11 +75,35 @@ pub fn at_step_ui(ui: &mut Ui, scene: &mut Scene<'_>, column: &Column) {
     let (text, color) = match (found.at(step), &found.errors) {
         (Some((error, safety)), _) => {
             let changed = if safety == found.safety { scene.theme.weak } else { safety_color(scene, safety) };
-            let error = format!("{} ≈ {}", found.metric.label(), modelled(error));
+            let error = format!("{} {}", found.metric.label(), derived(found, error));
             (format!("At {}: {error}, {} (modelled)", step_text(step), safety.as_str()), changed)
         }
         (None, Err(why)) => (format!("At {} not known: {why}", step_text(step)), scene.theme.weak),
         (None, Ok(_)) => return,
     };
     ui.label(RichText::new(text).small().color(color));
+}
+
+#[cfg(test)]
+mod tests {
+    use loka_core::model::{Gemm, KernelId, Metric};
+
+    use super::*;
+
+    #[test]
+    fn a_derived_loss_cost_outside_its_range_is_no_number() {
+        let kernel = KernelDrift {
+            gemm: Gemm::Fprop,
+            kernel: KernelId::new("te/current"),
+            metric: Metric::LossCost,
+            limit: 1e-4,
+            measured: Some(Estimate::exact(0.02)),
+            safety: Safety::Unsafe,
+            range: Some(0.05),
+            errors: Ok(Vec::new()),
+            flips: Vec::new(),
+        };
+        assert_eq!(derived(&kernel, Estimate::exact(0.06)), "outside its range");
+        assert!(derived(&kernel, Estimate::exact(0.04)).starts_with("≈ .04"));
+    }
 }

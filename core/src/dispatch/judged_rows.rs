@@ -15,7 +15,7 @@ use super::{
 /// One row under a policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JudgedRow {
-    /// In the policy's metric.
+    /// In the policy's metric; `None` also where it is a loss cost that means nothing.
     pub error: Option<Estimate>,
     /// Over BF16 of its own source.
     pub speedup: Option<f64>,
@@ -84,7 +84,7 @@ impl JudgedRow {
         let quadrant = if row.supported { quadrant_of(safety, speedup, policy).1 } else { Quadrant::Unsupported };
         Self {
             bias,
-            error: row.metric(policy.metric),
+            error: row.figure(policy.metric, loss),
             speedup,
             loss_cost: row.charged_loss_cost(loss).map_or(f32::NAN, |cost| cost.value as f32),
             kernel: row.kernel.number().and_then(|number| u8::try_from(number).ok()).unwrap_or(u8::MAX),
@@ -399,7 +399,7 @@ mod tests {
                     for (row, judged) in group.rows.iter().zip(judged) {
                         let (safety, _, quadrant) = judge(row, &policy, loss);
                         assert_eq!((judged.safety, judged.quadrant), (safety, quadrant));
-                        assert_eq!((judged.error, judged.speedup), (row.metric(policy.metric), row.speedup()));
+                        assert_eq!((judged.error, judged.speedup), (row.figure(policy.metric, loss), row.speedup()));
                         assert_eq!(judged.low, row.kernel.is_low_precision());
                         assert_eq!(judged.number(), KernelId::number(&row.kernel));
                     }

@@ -218,6 +218,11 @@ impl ResultRow {
         self.is_loss_cost_out_of_range(loss) && !decides()
     }
 
+    /// The metric as it may be held against a bound or shown by itself: `None` also where it is a loss cost that means nothing.
+    pub fn figure(&self, metric: Metric, loss: f64) -> Option<Estimate> {
+        self.metric(metric).filter(|_| metric != Metric::LossCost || !self.loss_cost_means_nothing(loss))
+    }
+
     /// What a budget is charged: `None` where nobody knows, or where the figure means nothing. What BF16 is charged, which
     /// is nothing, always means what it says.
     pub fn charged_loss_cost(&self, loss: f64) -> Option<Estimate> {

@@ -215,7 +215,7 @@ impl Findings {
 
 fn breaks(plan: &Plan, row: &ResultRow, safety: Safety, loss: f64) -> Option<String> {
     let (_, bound) = decided_by(row, &plan.policy, loss);
-    if bound.metric == Metric::LossCost && row.is_loss_cost_out_of_range(loss) {
+    if bound.metric == Metric::LossCost && row.loss_cost_means_nothing(loss) {
         return Some(crate::dispatch::out_of_range(row));
     }
     (safety != Safety::Safe).then(|| crate::dispatch::against(bound, row.metric(bound.metric)))

@@ -265,7 +265,7 @@ impl<'p> Interval<'p> {
         let (before, bound_before) = decided_by(was, self.policy, loss_before);
         let (after, bound) = decided_by(is, self.policy, loss_after);
         let (error_before, error_after) =
-            (figure(was, bound_before.metric, loss_before), figure(is, bound.metric, loss_after));
+            (was.figure(bound_before.metric, loss_before), is.figure(bound.metric, loss_after));
         let by_cost = bound.metric == Metric::LossCost && bound_before.metric == Metric::LossCost;
         let both = match error_before.zip(error_after) {
             // One that is in range and one that is not may be the same, measured twice.
@@ -288,14 +288,9 @@ impl<'p> Interval<'p> {
     /// Those whose intervals have nothing in common. A figure that means nothing has not moved.
     fn errors(&self, was: &ResultRow, is: &ResultRow) -> impl Iterator<Item = (Metric, Estimate, Estimate)> {
         let [before, after] = self.losses;
-        let both = METRICS.map(|metric| Some((metric, figure(was, metric, before)?, figure(is, metric, after)?)));
+        let both = METRICS.map(|metric| Some((metric, was.figure(metric, before)?, is.figure(metric, after)?)));
         both.into_iter().flatten().filter(|(_, was, is)| !overlap(*was, *is))
     }
-}
-
-/// `None` also where it is a loss cost that means nothing.
-fn figure(row: &ResultRow, metric: Metric, loss: f64) -> Option<Estimate> {
-    row.metric(metric).filter(|_| metric != Metric::LossCost || !row.loss_cost_means_nothing(loss))
 }
 
 /// The loss cost that its range is asked of.

@@ -148,7 +148,7 @@ impl BaselinePlan {
             }
             Self::Kept(kept) => {
                 let pick = kept.view().pick_at(at, gemm).filter(|pick| pick.kernel.is_low_precision())?;
-                Some(kept.of.row(at, gemm, &pick.kernel)?.metric(metric)?.value)
+                Some(kept.of.row(at, gemm, &pick.kernel)?.figure(metric, kept.of.loss())?.value)
             }
         };
         let num_sites = match self {

@@ -202,7 +202,9 @@ impl BrushTotals {
             }
             totals.verdicts[if row.supported { judge(row, policy, loss).2 } else { Quadrant::Unsupported }.rank()] += 1;
             let bound = bound_of(policy, &row.site, row.gemm, loss);
-            let Some(error) = row.metric(bound.metric).filter(|_| row.supported && bound.limit > 0.0) else { continue };
+            let Some(error) = row.figure(bound.metric, loss).filter(|_| row.supported && bound.limit > 0.0) else {
+                continue;
+            };
             // Against its own bound: a plan may bound forward and backward by different metrics.
             let badness = beyond(bound.metric, error.value, bound.limit);
             if badness.is_finite() && worst.as_ref().is_none_or(|(most, _)| badness > *most) {
@@ -374,6 +376,17 @@ mod tests {
         assert_eq!((sums.num(Quadrant::SafeFast), sums.num(Quadrant::UnsafeFast)), (2, 2));
         let worst = sums.worst.unwrap();
         assert_eq!((worst.at, worst.gemm, worst.kernel.as_str()), (0, Gemm::Fprop, OTHER));
+    }
+
+    #[test]
+    fn a_loss_cost_outside_its_range_is_not_the_worst() {
+        let costs = |kernel: &str, cost: f64| row("a", Gemm::Fprop, kernel, 0.1, Some(1.5), cost);
+        let mut session = opened(vec![costs(FAST, 0.06), costs(OTHER, 0.04)], &["a"]);
+        session.command(Command::SetPolicy { policy: crate::dispatch::Policy::loss_budget() }).unwrap();
+        let views = views(&session);
+        let sums = totals(&views, &cells(&views, &[0], [(Gemm::Fprop, FAST), (Gemm::Fprop, OTHER)]));
+        assert_eq!((sums.num(Quadrant::Uncertain), sums.num(Quadrant::UnsafeFast)), (1, 1));
+        assert_eq!(sums.worst.unwrap().kernel.as_str(), OTHER);
     }
 
     #[test]

@@ -50,9 +50,10 @@ pub fn cell_versus(snapshot: &Snapshot, versus: &Versus, site: &SiteId, column: 
     }
 }
 
-/// A row's value over another's, with the interval of the first; `None` also where the other has none.
+/// A row's value over another's, with the interval of the first; `None` also where the other has none, or none that means anything.
 pub(crate) fn value_over(row: &ResultRow, base: &ResultRow, metric: Metric, loss: f64) -> Option<Estimate> {
-    reference(base, metric).filter(|_| base.supported)?;
+    let means_nothing = metric == Metric::LossCost && base.is_loss_cost_out_of_range(loss);
+    reference(base, metric).filter(|_| base.supported && !means_nothing)?;
     value(row, Some(base), metric, loss)
 }
 
@@ -93,4 +94,19 @@ fn measured(row: &ResultRow, metric: Metric) -> Option<Estimate> {
 /// What others are divided by.
 fn reference(row: &ResultRow, metric: Metric) -> Option<f64> {
     measured(row, metric).map(|estimate| estimate.value).filter(|value| *value > 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{dispatch::testing::row, model::Gemm};
+
+    /// Of a loss of .5 a loss cost is in range up to .05.
+    #[test]
+    fn nothing_is_divided_by_a_loss_cost_outside_its_range() {
+        let of = |cost: f64| row("a", Gemm::Fprop, "te/current", 0.1, Some(1.3), cost);
+        let over = |base: f64, loss| value_over(&of(0.02), &of(base), Metric::LossCost, loss).map(|of| of.value);
+        assert_eq!((over(0.04, 0.5), over(0.06, 0.5), over(0.06, 0.0)), (Some(0.5), None, Some(0.02 / 0.06)));
+        assert!(value_over(&of(0.02), &of(0.06), Metric::Mere, 0.5).is_some(), "that is another figure");
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use crate::model::{Gemm, Metric, SiteId};
+use crate::model::{Gemm, Metric, ResultRow, SiteId};
 
 use super::{Column, ReviewStanding, Snapshot, Standings, standings::low};
 
@@ -243,7 +243,8 @@ impl<'a> Facts<'a> {
             Figure::Gain => rank().gain.into(),
             Figure::Metric(gemm, metric) => {
                 let gentlest = |gemm: Gemm| {
-                    let errors = low(snapshot.rows_of(site, gemm)).filter_map(|row| row.metric(metric));
+                    let figure = |row: &ResultRow| row.figure(metric, snapshot.loss());
+                    let errors = low(snapshot.rows_of(site, gemm)).filter_map(figure);
                     let errors = errors.map(|error| metric.on_scale(error).value).filter(|error| !error.is_nan());
                     errors.min_by(|a, b| metric.badness(*a).total_cmp(&metric.badness(*b)))
                 };

@@ -136,3 +136,17 @@ fn capitals_make_no_difference_in_any_script() {
     assert_eq!((shown("Mlp"), shown("t.m"), shown("über"), shown("ΟΔ")), (vec![0, 1], vec![0, 1], vec![2], vec![2]));
     assert_eq!(shown("-mlp"), [2]);
 }
+
+#[test]
+fn a_loss_cost_outside_its_range_is_no_figure() {
+    let costs = |site: &str, cost: f64| row(site, Gemm::Fprop, "te/current", 0.1, Some(1.3), cost);
+    let mut session = Session::by_paper();
+    let results = results(&["beyond", "within"], vec![costs("beyond", 0.06), costs("within", 0.04)]);
+    session.event(Event::ResultsOpened { path: "r".to_owned(), results: Box::new(results.into()) });
+    let snapshot = session.snapshot().unwrap();
+    let question = ViewQuery { metric: Metric::LossCost, gemm: None, relative: false, versus: false };
+    let views = Views::of(&snapshot, question, &Views::default());
+    let facts = Facts::of(&snapshot, &views.standings, std::iter::empty());
+    let of = |site| facts.metric(None, Metric::LossCost, site);
+    assert_eq!((of(0), of(1)), (None, Some(0.04)));
+}

@@ -97,7 +97,7 @@ impl ChosenLow {
         let row = snapshot.row(at, gemm, &choice.kernel)?;
         let is_known = |estimate: &Estimate| estimate.value.is_finite();
         Some(Self {
-            error: row.metric(snapshot.document.policy.metric).filter(is_known),
+            error: row.figure(snapshot.document.policy.metric, snapshot.loss()).filter(is_known),
             noise: row.metric(Metric::NoiseShare).filter(is_known),
             spread_us: spread_us(snapshot, at, row).unwrap_or_default(),
         })

@@ -222,10 +222,10 @@ impl QuadrantView {
 
     /// Points that stand elsewhere in the model as recorded.
     fn moved_by_mods(&self, snapshot: &Snapshot) -> Vec<Arrow> {
-        let metric = snapshot.document.policy.metric;
+        let (metric, loss) = (snapshot.document.policy.metric, snapshot.loss());
         let arrow = |(number, point): (usize, &Point)| {
             let rows = snapshot.before.get(point.site as usize)?.as_ref()?;
-            let from = place(rows.get(point.gemm, self.kernel(point.kernel)?)?, metric, self.axis)?;
+            let from = place(rows.get(point.gemm, self.kernel(point.kernel)?)?, (metric, loss), self.axis)?;
             (from != point.at).then_some(Arrow { point: number as u32, from, to: point.at })
         };
         self.points.iter().enumerate().filter_map(arrow).collect()
@@ -242,10 +242,10 @@ impl QuadrantView {
 
     /// Every row that stands elsewhere in the baseline.
     fn rows_moved(&self, snapshot: &Snapshot, versus: &Versus) -> Vec<Arrow> {
-        let metric = snapshot.document.policy.metric;
+        let (metric, loss) = (snapshot.document.policy.metric, snapshot.loss());
         let arrow = |(number, point): (usize, &Point)| {
             let base = versus.base(snapshot, point.site as usize, point.gemm, self.kernel(point.kernel)?)?;
-            let from = place(base, metric, self.axis)?;
+            let from = place(base, (metric, loss), self.axis)?;
             (from != point.at).then_some(Arrow { point: number as u32, from, to: point.at })
         };
         self.points.iter().enumerate().filter_map(arrow).collect()
@@ -253,11 +253,11 @@ impl QuadrantView {
 
     /// Where the rows are the same: from what the baseline runs to what is chosen now.
     fn moves(&self, snapshot: &Snapshot, plan: &PlanView, versus: &Versus) -> Vec<Arrow> {
-        let metric = snapshot.document.policy.metric;
+        let (metric, loss) = (snapshot.document.policy.metric, snapshot.loss());
         let arrow = |(at, gemm): (usize, Gemm)| {
             let line = versus.line(at, gemm).filter(|line| line.moved)?;
             let chosen = &plan.pick_at(at, gemm)?.kernel;
-            let place = |row: Option<&ResultRow>| place(row?, metric, self.axis);
+            let place = |row: Option<&ResultRow>| place(row?, (metric, loss), self.axis);
             let from = place(versus.base(snapshot, at, gemm, chosen))?;
             let to = place(snapshot.row(at, gemm, chosen)).filter(|to| *to != from)?;
             let own = self.of_site(at);
@@ -318,9 +318,9 @@ fn numbers_of(kernels: &[KernelId]) -> Vec<Option<u16>> {
     numbers
 }
 
-/// A row's place on both axes; `None`: it lacks an error or a speed-up.
-fn place(row: &ResultRow, metric: Metric, axis: ErrorAxis) -> Option<[f32; 2]> {
-    let [up, ..] = error_places(row.metric(metric)?, metric, axis)?;
+/// A row's place on both axes; `None`: it lacks an error or a speed-up. `loss`: the trace's.
+fn place(row: &ResultRow, (metric, loss): (Metric, f64), axis: ErrorAxis) -> Option<[f32; 2]> {
+    let [up, ..] = error_places(row.figure(metric, loss)?, metric, axis)?;
     Some([speed_places(row)?[0], up])
 }
 

@@ -63,7 +63,7 @@ pub struct ReviewItem {
     pub at: usize,
     /// In their order; never empty.
     pub concerns: Vec<Concern>,
-    /// The chosen forward kernel's, the interval's upper end.
+    /// The chosen forward kernel's, the interval's upper end; `None` also where it means nothing.
     pub loss_cost: Option<f64>,
     /// Of the choices as they are.
     pub fingerprint: String,
@@ -120,8 +120,9 @@ fn item(snapshot: &Snapshot, plan: &PlanView, table: &PlanTable, at: usize) -> O
     let modelled = |gemm: Gemm| low(gemm) && row(gemm).is_some_and(|row| row.latency.source == LatencySource::Modelled);
     let unsure = |gemm: Gemm| low(gemm) && lines[gemm as usize].verdict == crate::model::Quadrant::Uncertain;
     let against = Gemm::ALL.into_iter().any(|gemm| {
-        let broken = lines[gemm as usize].margin.is_some_and(|margin| margin < 0.0);
-        broken && lines[gemm as usize].flags.has(Flags::OVERRIDE)
+        let line = &lines[gemm as usize];
+        let broken = line.flags.has(Flags::OUT_OF_RANGE) || line.margin.is_some_and(|margin| margin < 0.0);
+        broken && line.flags.has(Flags::OVERRIDE)
     });
     let holds = |concern: &Concern| match concern {
         Concern::Uncertain => any(Flags::UNCERTAIN) || Gemm::ALL.into_iter().any(unsure),
@@ -135,7 +136,7 @@ fn item(snapshot: &Snapshot, plan: &PlanView, table: &PlanTable, at: usize) -> O
     if concerns.is_empty() {
         concerns.push(Concern::Settled);
     }
-    let loss_cost = row(Gemm::Fprop).and_then(|row| row.metric(Metric::LossCost)).map(|cost| cost.hi);
+    let loss_cost = row(Gemm::Fprop).and_then(|row| row.figure(Metric::LossCost, snapshot.loss())).map(|cost| cost.hi);
     let got = [fprop, dgrad, wgrad].map(|pick| (&pick.kernel, pick.source));
     let fingerprint = fingerprint(got, snapshot.mods_of(at));
     Some(ReviewItem { at, concerns, loss_cost, fingerprint })
@@ -250,6 +251,27 @@ mod tests {
             ]
         );
         assert_eq!(queue.item(1).unwrap().0, 4);
+    }
+
+    /// A loss cost that means nothing puts a site before no other, and a person's choice of it is against the policy.
+    #[test]
+    fn a_loss_cost_outside_its_range_is_no_cost() {
+        let costs = |site: &str, cost: f64| row(site, Gemm::Fprop, LOW, 0.01, Some(1.3), cost);
+        let mut session = Session::by_paper();
+        let results = results(&["beyond", "within"], vec![costs("beyond", 0.06), costs("within", 0.04)]);
+        session.event(Event::ResultsOpened { path: "r".to_owned(), results: Box::new(results.into()) });
+        let order = |session: &Session| -> Vec<(usize, Concern, Option<f64>)> {
+            queue(session).items.iter().map(|of| (of.at, of.concerns[0], of.loss_cost)).collect()
+        };
+        let within = (1, Concern::Low, Some(1.1 * 0.04));
+        assert_eq!(order(&session), [within, (0, Concern::Low, None)]);
+        let (site, kernel) = (SiteId::new("beyond"), KernelId::new(LOW));
+        session.command(Command::SetOverride { site, gemm: Gemm::Fprop, kernel, reason: "r".to_owned() }).unwrap();
+        let policy = crate::dispatch::Policy::loss_budget();
+        session.command(Command::SetPolicy { policy }).unwrap();
+        let first = &queue(&session).items[0];
+        assert_eq!((first.at, first.loss_cost), (0, None));
+        assert_eq!(first.concerns[..2], [Concern::Uncertain, Concern::AgainstPolicy]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{
     theme::{Term, number, term_ui},
     views::{
         Scene,
-        steps::{modelled, safety_color, step_text},
+        steps::{derived, safety_color, step_text},
     },
 };
 
@@ -25,9 +25,9 @@ pub(super) fn kernels_ui(ui: &mut Ui, scene: &Scene<'_>, kernels: &[KernelDrift]
         ui.label(RichText::new(text).color(weak));
         return;
     }
-    let derived: Vec<&KernelDrift> = kernels.iter().filter(|kernel| kernel.errors.is_ok()).collect();
-    if !derived.is_empty() {
-        table_ui(ui, scene, &derived);
+    let known: Vec<&KernelDrift> = kernels.iter().filter(|kernel| kernel.errors.is_ok()).collect();
+    if !known.is_empty() {
+        table_ui(ui, scene, &known);
     }
     reasons_ui(ui, scene, kernels);
 }
@@ -59,7 +59,7 @@ fn table_ui(ui: &mut Ui, scene: &Scene<'_>, kernels: &[&KernelDrift]) {
             ui.label(RichText::new(range_text(kernel)).monospace());
             verdict_ui(ui, scene, kernel);
             if let Some((error, safety)) = step.and_then(|step| kernel.at(step)) {
-                let text = format!("≈ {}, {}", modelled(error), safety.as_str());
+                let text = format!("{}, {}", derived(kernel, error), safety.as_str());
                 let same = safety == kernel.safety;
                 ui.label(RichText::new(text).color(if same { scene.theme.weak } else { safety_color(scene, safety) }));
             }
@@ -74,8 +74,8 @@ fn range_text(kernel: &KernelDrift) -> String {
     let values = errors.iter().flat_map(|at| [at.low.value, at.high.value]);
     let range = values.map(|value| (value, value)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     let Some((low, high)) = range else { return "–".to_owned() };
-    let [low, high] = [low, high].map(|value| modelled(Estimate::exact(value)));
-    if low == high { format!("≈ {low}") } else { format!("≈ {low} to {high}") }
+    let [low, high] = [low, high].map(|value| derived(kernel, Estimate::exact(value)));
+    if low == high { low } else { format!("{low} to {}", high.trim_start_matches("≈ ")) }
 }
 
 fn verdict_ui(ui: &mut Ui, scene: &Scene<'_>, kernel: &KernelDrift) {
@@ -89,13 +89,15 @@ fn verdict_ui(ui: &mut Ui, scene: &Scene<'_>, kernel: &KernelDrift) {
         several => format!("{several} times"),
     };
     let text = format!("{} → {}, {times}", kernel.safety.as_str(), first.to.as_str());
-    let hover: Vec<String> = kernel.flips.iter().take(24).map(told).collect();
+    let hover: Vec<String> = kernel.flips.iter().take(24).map(|flip| told(kernel, flip)).collect();
     ui.label(RichText::new(text).color(safety_color(scene, first.to))).on_hover_text(hover.join("\n"));
 }
 
-fn told(flip: &FlipSpan) -> String {
+fn told(kernel: &KernelDrift, flip: &FlipSpan) -> String {
     let steps = steps_text(flip.first_step, flip.last_step);
-    format!("{} at {steps}: {} (modelled)", flip.to.as_str(), number::sentence(flip.error))
+    let error =
+        if kernel.is_out_of_range(flip.error) { "outside its range".to_owned() } else { number::sentence(flip.error) };
+    format!("{} at {steps}: {error} (modelled)", flip.to.as_str())
 }
 
 /// Kernels without marks, by reason.

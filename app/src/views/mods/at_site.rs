@@ -2,7 +2,7 @@
 
 use egui::{Checkbox, RichText, Ui};
 use loka_core::{
-    model::{Gemm, ModKind, Site},
+    model::{Gemm, Metric, ModKind, Site},
     mods::{Effect, MUST_BE_TRAINED, effect},
     review::Role,
     session::Command,
@@ -103,7 +103,16 @@ fn before_after_ui(ui: &mut Ui, scene: &Scene<'_>, site: &Site, gemm: Gemm) {
     let metric = scene.view.metric;
     let change = scene.derived.site_change(&site.id, gemm, &kernel, metric);
     let values = change.as_ref().and_then(|change| change.errors.first());
+    let out = change.as_ref().filter(|_| metric == Metric::LossCost).map_or((false, false), |of| of.is_out_of_range);
     let text = match values.map(|(_, before, after)| (before, after)) {
+        _ if out.0 || out.1 => {
+            let when = match out {
+                (true, true) => "without and with the mods",
+                (true, false) => "without the mods",
+                _ => "with the mods",
+            };
+            format!("{} of {kernel}: outside its range {when}, where it means nothing", metric.label())
+        }
         Some((Some(before), Some(after))) => {
             let (before, after) = (number::with_interval(*before).0, number::with_interval(*after).0);
             format!("{} of {kernel}: {before} → {after}", metric.label())

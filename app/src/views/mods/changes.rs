@@ -2,7 +2,7 @@
 
 use egui::{Grid, RichText, Ui};
 use loka_core::{
-    model::{Estimate, Gemm, Safety},
+    model::{Estimate, Gemm, Metric, Safety},
     views::{Flips, ModsEffect, Ratio, SiteChange},
 };
 
@@ -150,10 +150,10 @@ fn site_ui(ui: &mut Ui, scene: &mut Scene<'_>) {
 }
 
 fn change_ui(ui: &mut Ui, scene: &Scene<'_>, change: &SiteChange) {
-    let error = |of: Option<Estimate>| match of.map(number::with_interval) {
+    let error = |(of, is_out_of_range): (Option<Estimate>, bool)| match of.map(number::with_interval) {
         Some((value, Some(half))) => format!("{value} ±{half}"),
         Some((value, None)) => value,
-        None => "–".to_owned(),
+        None => if is_out_of_range { "out of range" } else { "–" }.to_owned(),
     };
     let us = |of: Option<f64>| of.map_or_else(|| "–".to_owned(), |us| format!("{} µs", number::micros(us)));
     let safety = |of: Option<Safety>| of.map_or("–", Safety::as_str);
@@ -161,8 +161,10 @@ fn change_ui(ui: &mut Ui, scene: &Scene<'_>, change: &SiteChange) {
         head_ui(ui, scene);
         row_ui(ui, scene, ("Verdict", Term::Verdict), safety(change.safety.0), safety(change.safety.1));
         for (metric, before, after) in &change.errors {
-            if before.is_some() || after.is_some() {
-                row_ui(ui, scene, (metric.label(), Term::of_metric(*metric)), &error(*before), &error(*after));
+            let out = if *metric == Metric::LossCost { change.is_out_of_range } else { (false, false) };
+            if before.is_some() || after.is_some() || out.0 || out.1 {
+                let (before, after) = (error((*before, out.0)), error((*after, out.1)));
+                row_ui(ui, scene, (metric.label(), Term::of_metric(*metric)), &before, &after);
             }
         }
         row_ui(ui, scene, ("GEMM with casts", Term::Latency), &us(change.latency_us.0), &us(change.latency_us.1));

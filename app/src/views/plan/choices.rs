@@ -176,7 +176,8 @@ fn row_ui(ui: &mut Ui, scene: &mut Scene<'_>, line: &PlanLine, choice: &Choice, 
     response.on_hover_ui(|ui| {
         ui.label(format!("{label}\n{}{}", choice.reason, flag_words(line.flags)));
         if let Some(error) = line.error {
-            ui.label(format!("{} {}", line.bound.metric.label(), number::sentence(error)));
+            let mark = if line.flags.has(Flags::OUT_OF_RANGE) { ", outside its range: it means nothing" } else { "" };
+            ui.label(format!("{} {}{mark}", line.bound.metric.label(), number::sentence(error)));
         }
         if line.flags.has(Flags::LOW) {
             ui.label(Term::of_verdict(line.verdict).text());
@@ -279,7 +280,9 @@ fn paint_row(
         return;
     }
     text(columns.share, Align2::RIGHT_CENTER, &share, small.clone(), theme.weak);
-    if let (Some(error), true) = (line.error, low) {
+    if line.flags.has(Flags::OUT_OF_RANGE) {
+        text(columns.error, Align2::RIGHT_CENTER, "out of range !", small.clone(), theme.warning);
+    } else if let (Some(error), true) = (line.error, low) {
         let value = number::with_interval(error).0;
         text(columns.error - 52.0, Align2::RIGHT_CENTER, &value, digits, theme.text);
         let margin = line.margin.map_or_else(String::new, number::percent);

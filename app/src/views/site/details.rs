@@ -60,7 +60,7 @@ fn metrics_ui(ui: &mut Ui, scene: &Scene<'_>, seen: &GemmView, row: &ResultRow) 
                 continue;
             }
             let (value, half) = match site_words::metric_words(metric, estimate) {
-                (value, _) if metric == Metric::LossCost && row.is_loss_cost_out_of_range(loss) => {
+                (value, _) if metric == Metric::LossCost && row.loss_cost_means_nothing(loss) => {
                     (value, "outside its range".to_owned())
                 }
                 both => both,

@@ -253,6 +253,10 @@ fn numbers_ui(
             right(columns.error, &value, theme.text);
             right(columns.half, &half.map_or_else(String::new, |half| format!("±{half}")), theme.weak);
         }
+        None if line.is_out_of_range => {
+            let at = pos2(rect.right() - columns.half, y);
+            painter.text(at, Align2::RIGHT_CENTER, "out of range", FontId::proportional(11.0), theme.weak);
+        }
         None => right(columns.error, "–", theme.weak),
     }
     right(columns.draws, &line.draws.map_or_else(|| "–".to_owned(), number::count), theme.weak);
@@ -320,7 +324,8 @@ fn spoken(scene: &Scene<'_>, line: &KernelLine) -> String {
         return format!("{kernel}: {about}\nunsupported, {reason}");
     }
     let metric = scene.view.metric.label();
-    let error = line.error.map_or_else(|| "not known".to_owned(), number::sentence);
+    let unknown = if line.is_out_of_range { "outside its range, where it means nothing" } else { "not known" };
+    let error = line.error.map_or_else(|| unknown.to_owned(), number::sentence);
     let source = source_word(line.source);
     let speed =
         line.speedup.map_or_else(|| "speed-up unknown".to_owned(), |of| format!("{}, {source}", number::times(of)));

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     dispatch::{Bound, Policy, bound_of},
-    model::{Estimate, Gemm, Granularity, KernelId, Metric, OperandCast, ResultRow, Safety},
+    model::{Estimate, Gemm, Granularity, KernelId, LOSS_COST_RANGE, Metric, OperandCast, ResultRow, Safety},
     views::distribution::{Inspection, Operand},
 };
 
@@ -42,14 +42,22 @@ pub struct KernelDrift {
     pub kernel: KernelId,
     pub metric: Metric,
     pub limit: f64,
+    /// `None` also where it is a loss cost outside its range.
     pub measured: Option<Estimate>,
     pub safety: Safety,
+    /// Beyond it a derived loss cost is outside its range; `None`: nothing is.
+    pub range: Option<f64>,
     /// `Err`: why it cannot be derived.
     pub errors: Result<Vec<Predicted>, String>,
     pub flips: Vec<FlipSpan>,
 }
 
 impl KernelDrift {
+    /// A derived error that means nothing: a loss cost beyond its range.
+    pub fn is_out_of_range(&self, error: Estimate) -> bool {
+        is_out_of_range(error, self.range)
+    }
+
     /// The error that is derived at a step, that of the largest amax where several share a point, and the verdict that it
     /// would have.
     pub fn at(&self, step: i64) -> Option<(Estimate, Safety)> {
@@ -68,18 +76,34 @@ pub fn kernel_drifts<'a>(
 ) -> Vec<KernelDrift> {
     let low =
         rows.into_iter().filter(|row| row.site == inspection.site.id && row.supported && row.kernel.is_low_precision());
-    low.map(|row| kernel_drift(inspection, row, bound_of(policy, &row.site, row.gemm, loss))).collect()
+    low.map(|row| kernel_drift(inspection, row, bound_of(policy, &row.site, row.gemm, loss), loss)).collect()
 }
 
-fn kernel_drift(inspection: &Inspection, row: &ResultRow, bound: Bound) -> KernelDrift {
-    let measured = row.metric(bound.metric);
+fn kernel_drift(inspection: &Inspection, row: &ResultRow, bound: Bound, loss: f64) -> KernelDrift {
+    let measured = row.figure(bound.metric, loss);
     let safety = bound.safety(measured);
-    let errors = predicted(inspection, row, bound.metric, measured, 1.0);
+    let range = range_of(row, loss).filter(|_| bound.metric == Metric::LossCost);
+    let errors = match measured {
+        None if bound.metric == Metric::LossCost && row.loss_cost_means_nothing(loss) => {
+            Err("the measured loss cost is more than a tenth of the loss, where the estimate means nothing".to_owned())
+        }
+        measured => predicted(inspection, row, bound.metric, measured, 1.0),
+    };
     // A change that the model cannot tell from none flips nothing.
     let certain = predicted(inspection, row, bound.metric, measured, MODEL_ERROR).unwrap_or_default();
-    let flips = errors.as_ref().map_or(Vec::new(), |errors| flips(errors, &certain, bound, safety));
+    let flips = errors.as_ref().map_or(Vec::new(), |errors| flips(errors, &certain, (bound, range), safety));
     let (gemm, kernel) = (row.gemm, row.kernel.clone());
-    KernelDrift { gemm, kernel, metric: bound.metric, limit: bound.limit, measured, safety, errors, flips }
+    KernelDrift { gemm, kernel, metric: bound.metric, limit: bound.limit, measured, safety, range, errors, flips }
+}
+
+/// What is charged grows as the cost itself does, which is what has a range.
+fn range_of(row: &ResultRow, loss: f64) -> Option<f64> {
+    let (charged, cost) = (row.metric(Metric::LossCost)?.value, row.error.as_ref()?.loss_cost?.value);
+    (loss > 0.0 && cost > 0.0).then_some(LOSS_COST_RANGE * loss * charged / cost)
+}
+
+fn is_out_of_range(error: Estimate, range: Option<f64>) -> bool {
+    range.is_some_and(|range| error.value > range || error.value.is_nan())
 }
 
 fn predicted(
@@ -188,12 +212,18 @@ fn scaled(estimate: Estimate, metric: Metric, factor: f64) -> Estimate {
 
 /// Runs of neighbouring buckets with the same other verdict. `certain`: the errors with the model's own doubt
 /// in favour of no change; verdicts follow those.
-fn flips(errors: &[Predicted], certain: &[Predicted], bound: Bound, measured: Safety) -> Vec<FlipSpan> {
+fn flips(
+    errors: &[Predicted],
+    certain: &[Predicted],
+    (bound, range): (Bound, Option<f64>),
+    measured: Safety,
+) -> Vec<FlipSpan> {
+    let safety = |error: Estimate| bound.safety(Some(error).filter(|error| !is_out_of_range(*error, range)));
     let mut spans: Vec<FlipSpan> = Vec::new();
     let mut open: Option<Safety> = None;
     for (at, certain) in errors.iter().zip(certain) {
         // The larger error first: a peak matters more than a dip in the same bucket.
-        let ends = [(bound.safety(Some(certain.high)), at.high), (bound.safety(Some(certain.low)), at.low)];
+        let ends = [(safety(certain.high), at.high), (safety(certain.low), at.low)];
         let found = ends.into_iter().find(|(safety, _)| *safety != measured);
         match (found, spans.last_mut()) {
             (Some((to, error)), Some(span)) if open == Some(to) => {

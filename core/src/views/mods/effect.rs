@@ -118,7 +118,7 @@ fn compare(snapshot: &Snapshot, at: usize, gemm: Gemm, flips: &mut Flips, ratios
             (Safety::Safe, Safety::Unsafe) => flips.to_unsafe += 1,
             _ => flips.other += 1,
         }
-        let ratio = |metric| Some(after.metric(metric)?.value / before.metric(metric)?.value);
+        let ratio = |metric| Some(after.figure(metric, loss)?.value / before.figure(metric, loss)?.value);
         ratios.error.extend(ratio(policy.metric).filter(|ratio| ratio.is_finite()));
         ratios.block.extend(ratio(Metric::BlockRelL2).filter(|ratio| ratio.is_finite()));
     }
@@ -136,6 +136,8 @@ fn median(mut values: Vec<f64>) -> Option<Ratio> {
 pub struct SiteChange {
     /// The policy's metric, the block's, the loss cost's.
     pub errors: Vec<(Metric, Option<Estimate>, Option<Estimate>)>,
+    /// The loss cost is outside its range, means nothing, and is none of the errors.
+    pub is_out_of_range: (bool, bool),
     /// With the casts, and with the tail where one follows.
     pub latency_us: (Option<f64>, Option<f64>),
     pub tail_us: (Option<f64>, Option<f64>),
@@ -155,14 +157,17 @@ pub fn site_change(
     let at = snapshot.index.at(id)?;
     let (before, after) = (snapshot.row_before(at, gemm, kernel), snapshot.row(at, gemm, kernel));
     before.or(after)?;
-    let of = |row: Option<&ResultRow>, metric| row.and_then(|row| row.metric(metric));
+    let loss = snapshot.loss();
+    let of = |row: Option<&ResultRow>, metric| row.and_then(|row| row.figure(metric, loss));
+    let is_out_of_range = |row: Option<&ResultRow>| row.is_some_and(|row| row.loss_cost_means_nothing(loss));
     let mut metrics = vec![metric];
     metrics.extend([Metric::BlockRelL2, Metric::LossCost].into_iter().filter(|of| *of != metric));
-    let safety = |row: Option<&ResultRow>| row.map(|row| judge(row, &snapshot.document.policy, snapshot.loss()).0);
+    let safety = |row: Option<&ResultRow>| row.map(|row| judge(row, &snapshot.document.policy, loss).0);
     let latency = |row: Option<&ResultRow>| row.and_then(|row| row.latency.latency_us);
     let tail = |row: Option<&ResultRow>| row.and_then(|row| row.latency.tail_us);
     Some(SiteChange {
         errors: metrics.into_iter().map(|metric| (metric, of(before, metric), of(after, metric))).collect(),
+        is_out_of_range: (is_out_of_range(before), is_out_of_range(after)),
         latency_us: (latency(before), latency(after)),
         tail_us: (tail(before), tail(after)),
         safety: (safety(before), safety(after)),

@@ -126,6 +126,21 @@ fn one_site_before_and_after() {
     assert!(of(Gemm::Wgrad).is_none());
 }
 
+/// Beyond .05, a tenth of the loss.
+#[test]
+fn a_loss_cost_outside_its_range_is_marked_before_and_after() {
+    let cost = |cost: f64| row("a", Gemm::Fprop, FAST, 0.1, Some(1.3), cost);
+    let mut session = Session::by_paper();
+    let made = results(&["a"], vec![cost(0.06), modified(cost(0.04))]);
+    session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(made.into()) });
+    session.command(Command::ToggleMod { kind: ModKind::NoBias }).unwrap();
+    let (snapshot, kernel) = (session.snapshot().unwrap(), KernelId::new(FAST));
+    let change = site_change(&snapshot, &SiteId::new("a"), Gemm::Fprop, &kernel, Metric::LossCost).unwrap();
+    let (_, before, after) = change.errors[0];
+    assert_eq!((before, after.map(|cost| cost.value)), (None, Some(0.04)));
+    assert_eq!(change.is_out_of_range, (true, false));
+}
+
 #[test]
 fn the_standing_outlives_rows_and_not_mods() {
     let mut session = session();

@@ -39,6 +39,8 @@ impl Flags {
     pub const READS_CODES: Self = Self(32);
     /// It hands its output on as codes.
     pub const STORES_CODES: Self = Self(64);
+    /// In low precision, and its error is a loss cost outside its range, which means nothing: it has no margin.
+    pub const OUT_OF_RANGE: Self = Self(128);
 
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -301,6 +303,8 @@ fn line(
     flags.set(Flags::WARNS, saved_us.is_none());
     flags.set(Flags::LOW, low);
     flags.set(Flags::UNCERTAIN, !low && best_is_uncertain(judged, at, gemm));
+    let means_nothing = || row.is_some_and(|row| row.loss_cost_means_nothing(loss));
+    flags.set(Flags::OUT_OF_RANGE, low && bound.metric == Metric::LossCost && means_nothing());
     PlanLine {
         at,
         gemm,
@@ -308,7 +312,7 @@ fn line(
         share: None,
         error,
         bound,
-        margin: error.filter(|_| low).map(|error| margin(bound, error)),
+        margin: margin((bound, flags), error),
         verdict: judged_row.map_or(Quadrant::Uncertain, |row| row.quadrant),
         source: judged_row.map(|row| row.source),
         flags,
@@ -323,15 +327,15 @@ impl PlanLine {
         let bound = if self.bound.metric == own.metric { own } else { self.bound };
         let mut flags = self.flags;
         flags.set(Flags::WARNS, self.saved_us.is_none());
-        let margin = self.error.filter(|_| flags.has(Flags::LOW)).map(|error| margin(bound, error));
-        Self { share: None, bound, margin, flags, ..*self }
+        Self { share: None, bound, margin: margin((bound, flags), self.error), flags, ..*self }
     }
 }
 
-fn margin(bound: Bound, error: Estimate) -> f64 {
+fn margin((bound, flags): (Bound, Flags), error: Option<Estimate>) -> Option<f64> {
     let metric = bound.metric;
+    let error = error.filter(|_| flags.has(Flags::LOW) && !flags.has(Flags::OUT_OF_RANGE))?;
     let room = metric.badness(bound.limit) - metric.badness(metric.worse_end(metric.on_scale(error)));
-    room / bound.limit.abs()
+    Some(room / bound.limit.abs())
 }
 
 /// Nothing in low precision is safe here, but something may be.

@@ -136,6 +136,23 @@ fn a_site_beyond_the_loss_budget_is_no_override() {
     assert!(!titles.iter().any(|(title, _)| title.contains("override")), "{titles:?}");
 }
 
+/// .06 is beyond a tenth of the loss: how far that is from a bound nobody knows, now and by a budget drawn anew.
+#[test]
+fn a_loss_cost_outside_its_range_has_no_margin() {
+    let cost = |site: &str, value: f64| row(site, Gemm::Fprop, FAST, 0.1, Some(2.0), value);
+    let mut session = opened_with(results(&["a", "b"], vec![cost("a", 0.06), cost("b", 0.04)]));
+    session.command(Command::SetPolicy { policy: Policy::loss_budget() }).unwrap();
+    for site in ["a", "b"] {
+        set(&mut session, site, Gemm::Fprop, FAST);
+    }
+    let (plan, table) = table(&mut session);
+    let told = |line: &PlanLine| (line.flags.has(Flags::OUT_OF_RANGE), line.margin.is_some(), line.verdict);
+    assert_eq!(told(&table.lines[0]), (true, false, Quadrant::Uncertain));
+    assert_eq!(told(&table.lines[3]), (false, true, Quadrant::UnsafeFast));
+    assert_eq!(table.order(&plan, None, (PlanColumn::Margin, false), |_| true)[0], 3);
+    assert_eq!(told(&table.lines[0].again(&session.snapshot().unwrap())), told(&table.lines[0]));
+}
+
 #[test]
 fn another_plan_is_told_with_the_reason() {
     let mut session = opened(rows());

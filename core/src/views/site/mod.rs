@@ -117,6 +117,8 @@ pub struct KernelLine {
     pub unsupported: Option<Arc<str>>,
     /// In the metric that was asked for.
     pub error: Option<Estimate>,
+    /// It has none there because it is a loss cost outside its range, which means nothing.
+    pub is_out_of_range: bool,
     pub draws: Option<u64>,
     pub latency_us: Option<f64>,
     pub latency_range_us: Option<(f64, f64)>,
@@ -242,7 +244,8 @@ impl Looking<'_> {
             about: row.kernel.known().map_or("", |kernel| kernel.about),
             is_low: row.kernel.is_low_precision(),
             unsupported: (!row.supported).then(|| row.reason.clone().unwrap_or_else(unknown)),
-            error: row.metric(self.metric).filter(|_| row.supported),
+            error: row.figure(self.metric, self.loss).filter(|_| row.supported),
+            is_out_of_range: self.metric == Metric::LossCost && row.loss_cost_means_nothing(self.loss),
             draws: row.error.as_ref().map(|error| error.draws),
             latency_us: latency.latency_us,
             latency_range_us: latency.latency_lo_us.zip(latency.latency_hi_us),

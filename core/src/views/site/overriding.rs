@@ -5,9 +5,9 @@ use crate::{
     dispatch::{
         Bound, Candidates, Dispatch, Override, Overrides,
         chain::{Links, produces, reads},
-        decided_by, dispatch, judge,
+        decided_by, dispatch, judge, out_of_range,
     },
-    model::{Estimate, Gemm, KernelId, Safety, SiteId, Speed},
+    model::{Estimate, Gemm, KernelId, Metric, Safety, SiteId, Speed},
     views::{PlanView, Snapshot},
 };
 
@@ -16,6 +16,8 @@ use crate::{
 pub enum Broken {
     /// `certain`: the whole interval is beyond the bound.
     Error { bound: Bound, estimate: Option<Estimate>, certain: bool },
+    /// Its loss cost means nothing, and so it is not certainly safe. `why`: in words.
+    OutOfRange { why: String },
     /// The policy would not have it for its speed.
     Slow { speedup: f64, min_speedup: f64 },
     /// The plan's summed loss cost, at most, against the budget.
@@ -50,7 +52,9 @@ pub fn override_effect(
     if *kernel != policy.baseline {
         let (_, speed, _) = judge(row, policy, loss);
         let (safety, bound) = decided_by(row, policy, loss);
-        if safety != Safety::Safe {
+        if bound.metric == Metric::LossCost && row.loss_cost_means_nothing(loss) {
+            breaks.push(Broken::OutOfRange { why: out_of_range(row) });
+        } else if safety != Safety::Safe {
             let certain = safety == Safety::Unsafe;
             breaks.push(Broken::Error { bound, estimate: row.metric(bound.metric), certain });
         }

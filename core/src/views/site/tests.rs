@@ -123,6 +123,37 @@ fn no_draw_decides_on_a_loss_cost_outside_its_range() {
     assert_eq!(draws_to_ask([&unclear, &wide].into_iter(), bound, 0.5), hardest);
 }
 
+/// Beyond .05, a tenth of the loss, a figure is none in the table either: it is marked, and stands last whichever way.
+#[test]
+fn the_kernels_table_has_no_loss_cost_outside_its_range() {
+    let costs = |kernel: &str, cost: f64| row("a", Gemm::Fprop, kernel, 0.1, Some(1.3), cost);
+    let session = opened(vec![costs(FAST, 0.06), costs(OTHER, 0.04), costs(TENSORWISE, 0.0)]);
+    let (snapshot, site) = (session.snapshot().unwrap(), SiteId::new("a"));
+    let of = |metric| SiteView::of(&snapshot, &PlanView::of(&snapshot), &site, metric).unwrap().gemms[0].clone();
+    let fprop = of(Metric::LossCost);
+    let line = |kernel: &str| fprop.line(&KernelId::new(kernel)).unwrap();
+    assert_eq!((line(FAST).error, line(FAST).is_out_of_range), (None, true));
+    assert_eq!((line(OTHER).error.unwrap().value, line(OTHER).is_out_of_range), (0.04, false));
+    assert_eq!((line(TENSORWISE).error, line(TENSORWISE).is_out_of_range), (None, false), "nobody knows it");
+    for reversed in [false, true] {
+        let first = fprop.sorted(KernelColumn::Error, reversed)[0];
+        assert_eq!(fprop.kernels[first].kernel.as_str(), OTHER, "{reversed}");
+    }
+    assert!(!of(Metric::Mere).line(&KernelId::new(FAST)).unwrap().is_out_of_range, "that is another figure");
+}
+
+#[test]
+fn an_override_outside_the_range_breaks_the_policy_by_no_figure() {
+    let mut session = opened(vec![row("a", Gemm::Fprop, FAST, 0.1, Some(1.3), 0.06)]);
+    session.command(Command::SetPolicy { policy: Policy::loss_budget() }).unwrap();
+    let snapshot = session.snapshot().unwrap();
+    let (place, kernel) = ((&SiteId::new("a"), Gemm::Fprop), KernelId::new(FAST));
+    let effect = override_effect(&snapshot, &PlanView::of(&snapshot), place, &kernel).unwrap();
+    let words: Vec<String> = effect.breaks.iter().map(words::broken_words).collect();
+    let why = "the loss cost of cublaslt/fp8-rowwise+fast would be .06, more than a tenth of the loss";
+    assert_eq!(words, [format!("Breaks the policy: not certainly safe, {why}, where the estimate means nothing")]);
+}
+
 #[test]
 fn the_sampler_is_doubted_beyond_chance_only() {
     let mut row = with_error(FAST, 0.1, 0.01, 99);

@@ -110,6 +110,7 @@ pub fn broken_words(broken: &Broken) -> String {
                 number::trimmed(bound.limit)
             )
         }
+        Broken::OutOfRange { why } => format!("Breaks the policy: not certainly safe, {why}"),
         Broken::Slow { speedup, min_speedup } => {
             let (speedup, least) = (number::times(*speedup), number::trimmed(*min_speedup));
             format!("Not worth it by the policy: {speedup} where more than {least}× is asked")

@@ -115,3 +115,31 @@ fn metrics_follow_the_noise_each_in_its_own_way() {
     assert_eq!((at(Metric::RelL2), at(Metric::LossCost)), (20.0, 40.0));
     assert!((at(Metric::SqnrDb) - (10.0 - 6.0206)).abs() < 1e-3);
 }
+
+/// Of a loss of .5 a loss cost is in range up to .05.
+#[test]
+fn a_loss_cost_outside_its_range_is_uncertain_and_never_a_figure() {
+    let policy = Policy::loss_budget();
+    let drift = |cost: f64, noises: &[f64]| {
+        let fprop = row("a", Gemm::Fprop, "te/current", 0.1, Some(1.2), cost);
+        kernel_drifts(&inspection(noises), [&fprop], &policy, 0.5).remove(0)
+    };
+    // The cost grows as the noise does: .02 to .04, and to .18.
+    let grown = drift(0.02, &[1.0, 2.0, 9.0]);
+    assert_eq!((grown.safety, grown.measured.unwrap().value), (Safety::Unsafe, 0.02));
+    let spans: Vec<_> = grown.flips.iter().map(|flip| (flip.first_step, flip.last_step, flip.to)).collect();
+    assert_eq!(spans, [(20, 29, Safety::Uncertain)]);
+    let marked = [5, 15, 25].map(|step| grown.at(step).map(|(error, safety)| (grown.is_out_of_range(error), safety)));
+    assert_eq!(marked, [(false, Safety::Unsafe), (false, Safety::Unsafe), (true, Safety::Uncertain)].map(Some));
+    // What is charged is a quarter of the cost, and it is the cost that has a range.
+    let mut fprop = row("a", Gemm::Fprop, "te/current", 0.1, Some(1.2), 0.02);
+    fprop.error.as_mut().unwrap().loss_excess = Some(Estimate::exact(0.005));
+    let charged = kernel_drifts(&inspection(&[2.0, 9.0]), [&fprop], &policy, 0.5).remove(0);
+    let errors = charged.errors.as_ref().unwrap();
+    assert!((errors[1].high.value - 0.045).abs() < 1e-12 && charged.is_out_of_range(errors[1].high));
+    assert!(!charged.is_out_of_range(errors[0].high));
+    // Of a figure that means nothing none is derived, and the verdict is as Dispatch has it.
+    let measured = drift(0.06, &[0.01, 1.0]);
+    assert_eq!((measured.safety, measured.measured, measured.flips.len()), (Safety::Uncertain, None, 0));
+    assert!(measured.errors.unwrap_err().starts_with("the measured loss cost is more than a tenth of the loss"));
+}
