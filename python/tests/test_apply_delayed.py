@@ -323,9 +323,32 @@ class Following(unittest.TestCase):
         interpreted(self, INTERPRETED, "12 steps the same")
 
     @needs_triton
+    def test_a_cast_notes_more_maxima_than_its_programs_look_at(self):
+        """Of 16,384 columns beside 16, say: each program looks at 1,024."""
+        interpreted(self, NOTED, "6 casts note all")
+
+    @needs_triton
     def test_the_scale_of_one_tensor_is_what_plain_operations_give(self):
         interpreted(self, ONE_TENSOR, "the same")
 
+
+NOTED = textwrap.dedent("""
+    import torch
+    from loka.kernels import delayed, triton_casts
+
+    dy, inverse, cases = torch.randn(80, 48), torch.full((1,), 4.0), 0
+    for counts in ((7,), (1024, 2048), (5000, 77)):
+        for place in (0, -1):
+            seen = [torch.rand(count) for count in counts]
+            seen[0][place] = 9.0
+            amaxes = [torch.zeros(1) for _ in range(3)]
+            notes = delayed.Notes(amaxes[0], list(zip(seen, amaxes[1:])))
+            triton_casts._cast_known(dy, inverse, "e4m3", True, True, 16, *triton_casts.told_of(notes), triton_casts.plain)
+            wanted = [float(each.abs().max()) for each in (dy, *seen)]
+            assert [float(amax) for amax in amaxes[: len(wanted)]] == wanted, (counts, place)
+            cases += 1
+    print(cases, "casts note all")
+""")
 
 ONE_TENSOR = textwrap.dedent("""
     import math, torch

@@ -106,8 +106,13 @@ def noted(
     partials = torch.empty(programs, dtype=torch.float32, device=device) if amax is None else amax
     arguments: List[Any] = []
     for maxima, to in ((first, first_amax), (second, second_amax)):
-        there = maxima is not None and to is not None
-        arguments += [maxima, to, maxima.numel()] if maxima is not None and there else [partials, partials, 0]
+        if maxima is None or to is None:
+            arguments += [partials, partials, 0]
+            continue
+        if maxima.numel() > NOTE * programs:
+            # Of a wide operand beside a narrow one there are more than the programs look at.
+            maxima = maxima.amax().view(1)
+        arguments += [maxima, to, maxima.numel()]
     return partials, arguments, 0 if amax is None else 1 + (first is not None) + (second is not None)
 
 
