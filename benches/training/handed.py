@@ -6,7 +6,8 @@
 
 `5.6G`, `2.1G`, `tiny`: public Wukong with the Mods, the interaction stack alone, on random embeddings. `relu`, `silu`, `gelu`: an MLP as
 most are written, with biases and without a norm, 2,048-4,096-4,096-2,048-1,024, batch 32,768 or `--batch`. `layer_norm`, `rms_norm`: the same
-with such a norm over whole rows in front of each SiLU. `tanh`: what no linear runs as one with. FP32 parameters under BF16 autocast,
+with such a norm over whole rows in front of each SiLU. `swiglu`: two gated blocks without biases, 2,048-4,096-2,048-4,096-1,024. `tanh`:
+what no linear runs as one with. FP32 parameters under BF16 autocast,
 torch.compile, mean loss, Adam (fused). The plan is all linears but the head's by `cublaslt/fp8-delayed`, wgrad promoted. First,
 gradients of three blocks in the third step against BF16's and against the blocks apart. Then milliseconds a step, launched, in turns in
 one process, whole and without the optimizer, and memory; with --profile GPU time by kernel.
@@ -45,11 +46,12 @@ MLPS: Dict[str, Callable[[int], List[nn.Module]]] = {
 }  # fmt: skip
 """What follows a linear of n columns."""
 WIDTHS = (2048, 4096, 4096, 2048, 1024)
+GATED, GATED_WIDTHS = "swiglu", ((2048, 4096, 2048), (2048, 4096, 1024))
 MLP_BATCH = 32_768
 
 
 def planned(model: nn.Module, arm: str, emulate: bool, head: str = "top") -> int:
-    """Applies the plan of that arm; how many linears are given codes."""
+    """Applies the plan of that arm; how many linears, or pairs of them, run as one with what follows."""
     if arm == "bf16":
         return 0
     document = json.loads(SOURCE.read_text(encoding="utf-8"))
@@ -112,12 +114,20 @@ class Arm:
         self.dense_ms.append((time.perf_counter() - begin) * 1e3 / STEPS_A_TURN)
 
 
-class Mlp(nn.Module):
-    def __init__(self, following: Callable[[int], List[nn.Module]]) -> None:
+class SwiGlu(nn.Module):
+    def __init__(self, k: int, hidden: int, n: int) -> None:
         super().__init__()
-        parts: List[nn.Module] = []
-        for k, n in zip(WIDTHS, WIDTHS[1:]):
-            parts += [nn.Linear(k, n), *following(n)]
+        self.w1, self.w3 = nn.Linear(k, hidden, bias=False), nn.Linear(k, hidden, bias=False)
+        self.w2 = nn.Linear(hidden, n, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.w2(nn.functional.silu(self.w1(x)) * self.w3(x))
+        return y
+
+
+class Mlp(nn.Module):
+    def __init__(self, parts: List[nn.Module]) -> None:
+        super().__init__()
         self.mlp, self.top = nn.Sequential(*parts), nn.Linear(WIDTHS[-1], 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -126,8 +136,10 @@ class Mlp(nn.Module):
 
 
 def made(kind: str) -> nn.Module:
+    if kind == GATED:
+        return Mlp([SwiGlu(*widths) for widths in GATED_WIDTHS])
     if kind in MLPS:
-        return Mlp(MLPS[kind])
+        return Mlp([part for k, n in zip(WIDTHS, WIDTHS[1:]) for part in (nn.Linear(k, n), *MLPS[kind](n))])
     model = PublicWukong(PUBLIC_SHAPES[kind])
     loka.mods.apply(model, MODS, keep=["top"], everywhere=True)
     return model
@@ -156,12 +168,14 @@ def wait(device: str) -> None:
 
 
 def gradients(arm: str, device: str, rows: int, kind: str, compiled: bool = True) -> List[Tensor]:
-    """Of three linears of 512, each with what follows it, and a linear behind them, in the third step."""
+    """Of three linears of 512, each with what follows it, or as many gated blocks, and a linear behind them, in the third step."""
     torch.manual_seed(1)
     torch._dynamo.reset()
     parts: List[nn.Module] = []
     for _ in range(3):
-        if kind in MLPS:
+        if kind == GATED:
+            parts += [SwiGlu(512, 512, 512)]
+        elif kind in MLPS:
             parts += [nn.Linear(512, 512), *MLPS[kind](512)]
         else:
             parts += [nn.Linear(512, 512, bias=False), loka.mods.BlockNorm(512), nn.Hardswish()]
@@ -208,7 +222,7 @@ def profile(arm: Arm, inputs: List[Tensor], y: Tensor, steps: int = 3) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=[*PUBLIC_SHAPES, *MLPS], default="5.6G")
+    parser.add_argument("--model", choices=[*PUBLIC_SHAPES, *MLPS, GATED], default="5.6G")
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--batch", type=int, default=MLP_BATCH, help="rows of an MLP")
     parser.add_argument("--cpu", action="store_true", help="emulated")
@@ -219,7 +233,7 @@ def main() -> None:
     inputs = [drawn(options.model, device, options.batch) for _ in range(2)]
     y = (torch.rand(inputs[0].shape[0], device=device) < 0.4).float()
     arms: Dict[str, Arm] = {name: Arm(name, options.model, device) for name in ARMS}
-    print(f"{arms['handed'].readers} linears are given codes")
+    print(f"{arms['handed'].readers} linears, or pairs of them, run as one with what follows")
     for name, arm in arms.items():
         begin = time.perf_counter()
         for at in range(6):

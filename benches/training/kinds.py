@@ -404,6 +404,23 @@ def normed() -> nn.Module:
     return nn.Sequential(*first, nn.Linear(96, 64), nn.LayerNorm(64), nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 1))
 
 
+class SwiGlu(nn.Module):
+    """A gated block, of SiLU or whatever else."""
+
+    def __init__(self, k: int, hidden: int, n: int, gate: Callable[[], nn.Module] = nn.SiLU, bias: bool = False) -> None:
+        super().__init__()
+        self.w1, self.w3, self.w2 = (nn.Linear(*sizes, bias=bias) for sizes in ((k, hidden), (k, hidden), (hidden, n)))
+        self.gate, self.drop = gate(), nn.Dropout(0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.w2(self.drop(self.gate(self.w1(x)) * self.w3(x)))
+        return h
+
+
+def gated() -> nn.Module:
+    return nn.Sequential(SwiGlu(WIDTH, 128, 96), SwiGlu(96, 128, 64, nn.Sigmoid, bias=True), nn.Linear(64, 1))
+
+
 def normalised() -> nn.Module:
     model = ranker()
     nn.utils.parametrizations.spectral_norm(model[0])
@@ -466,6 +483,8 @@ KINDS: Dict[str, Kind] = {
     "graph-breaks": Kind(Broken, WHOLE),
     "activated": Kind(activated),
     "activated-compiled": Kind(activated, WHOLE),
+    "gated": Kind(gated),
+    "gated-compiled": Kind(gated, WHOLE),
     "normed": Kind(normed),
     "normed-compiled": Kind(normed, WHOLE),
     "unused": Kind(Unused),

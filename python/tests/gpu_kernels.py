@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import torch
 
 from loka.kernels import KERNELS, linear, numerics, why_not
-from loka.kernels import Switch, Watch, WeightCache, delayed, handed, native_ops, norms
+from loka.kernels import Switch, Watch, WeightCache, delayed, gated, handed, native_ops, norms
 from loka.kernels.casts import by_known_scale, input_and_weight, note, straight_and_turned
 from loka.plans.following import follow, following
 from loka.plans.linear import route, wanted_scales
@@ -506,8 +506,8 @@ def check_handed(checks):
             if value is not None:
                 z[7, 9], dh[3, 5] = value, value
             of_h, of_dz = (torch.full((1,), 2.0**power, device="cuda") for power in (-5, -19))
-            y = handed._biased(z, bias)
-            h, dz = handed._after(y, tail), handed._before(dh, y, tail)
+            y = handed.biased(z, bias)
+            h, dz = handed.after(y, tail), handed.before(dh, y, tail)
             packed, largest, _ = handed.output(z, bias, 1 / of_h, tail)
             of = (handed.gate(packed), None) if tail == "relu" else (z, bias)
             *gradient, largest_dz, sums, _, _ = handed.gradient(dh, *of, of_dz, 1 / of_dz, tail, True)
@@ -524,7 +524,7 @@ def check_handed(checks):
                 good = float((magnitude(found) != magnitude(wanted)).float().mean()) < 0.003
                 of = (handed.gate(dropped), None) if tail == "relu" else (z, bias)
                 through = handed.gradient(dh, *of, of_dz, 1 / of_dz, tail, False, None if tail == "relu" else keep, 0.25)
-                wanted = delayed.codes(handed._before(dh * keep * (1 / 0.75), y, tail), 1 / of_dz, "e4m3")
+                wanted = delayed.codes(handed.before(dh * keep * (1 / 0.75), y, tail), 1 / of_dz, "e4m3")
                 good &= float((magnitude(through.straight.bits) != magnitude(wanted)).float().mean()) < 0.003
                 checks.tell(good, f"handed {tail} behind a dropout [{rows}, {cols}]")
             for what, exact, scale, (straight, turned), most in (
@@ -545,6 +545,55 @@ def check_handed(checks):
                 exact = dz.float().sum(0)
                 good = float((sums - exact).norm()) <= 1e-3 * float(exact.norm())
                 checks.tell(good, f"handed {tail} sums [{rows}, {cols}]")
+
+
+def check_gated(checks):
+    """Likewise the product of what follows two linears, and both its gradients, alone and noting."""
+    magnitude = lambda codes: codes.view(torch.uint8).where(codes.float() != 0, torch.zeros_like(codes, dtype=torch.uint8))
+    is_nan = lambda codes: codes & 0x7F == 0x7F
+    pairs = [*((gate, "linear") for gate in sorted(gated.GATES)), ("linear", "sigmoid"), ("swish", "relu")]
+    sizes = ((16, 256), (80, 48), (336, 1200), (1040, 768), (6144, 4096), (16, 16384), (131072, 256))
+    for (gate, other), (rows, cols), value in itertools.product(pairs, sizes, (None, math.nan, math.inf, 1e30)):
+        z, other_z, dh = random(rows, cols, seed=rows), random(rows, cols, seed=rows + 1), random(rows, cols, seed=cols, spread=0) * 1e-4
+        bias = None if rows == 80 else random(cols, 1, seed=9, spread=0).view(-1).float()
+        other_bias = None if rows == 336 else random(cols, 1, seed=10, spread=0).view(-1).float()
+        if value is not None:
+            z[7, 9], other_z[5, 11], dh[3, 5] = value, value, value
+        keep = torch.rand(z.shape, device="cuda") < 0.75 if rows in (80, 1040) else None
+        dropout = 0.0 if keep is None else 0.25
+        of_h, of_dz, of_other = (torch.full((1,), 2.0**power, device="cuda") for power in (-3, -17, -16))
+        first, second = gated.Half(z, bias, gate), gated.Half(other_z, other_bias, other)
+        (y, a), (other_y, other_a) = gated._after(*first), gated._after(*second)
+        g = handed.dropped(dh, keep, handed.enlarged(dropout))
+        packed, largest = gated.output(first, second, 1 / of_h, keep, dropout)
+        by = (of_dz, 1 / of_dz, of_other, 1 / of_other)
+        made = gated.gradient(dh, first, second, *by, True, keep, dropout)
+        exact = gated._before(g * other_a, y, a, gate), gated._before(g * a, other_y, other_a, other)
+        for what, wanted, scale, (straight, turned), most in (
+            ("h", gated.joined(first, second, keep, dropout), of_h, handed.taken(packed, of_h), largest),
+            ("dz", exact[0], of_dz, made[0][:2], made[0].maxima), ("the other dz", exact[1], of_other, made[1][:2], made[1].maxima),
+        ):
+            ours, codes = magnitude(straight.bits), magnitude(delayed.codes(wanted, 1 / scale, "e4m3"))
+            good = torch.equal(straight.bits.view(torch.uint8).t(), turned.bits.view(torch.uint8))
+            # As `check_handed`: hard swish at what is not finite, and an infinity times nothing.
+            may_differ = value == math.inf or (value is not None and "hard_swish" in (gate, other))
+            good &= torch.equal(is_nan(ours), is_nan(codes)) or may_differ
+            good &= float((ours != codes).float().mean()) < 0.003
+            if value is None:
+                good &= abs(float(most.max()) / float(wanted.abs().max()) - 1) <= 0.008
+            checks.tell(good, f"{gate} * {other}, {what} [{rows}, {cols}] with {value}")
+        for what, wanted, one in zip(("dz", "the other dz"), exact, made) if value is None else ():
+            wanted = wanted.float().sum(0)
+            checks.tell(float((one.sums - wanted).norm()) <= 2e-3 * float(wanted.norm()), f"{gate} * {other}, sums of {what} [{rows}, {cols}]")
+        seen, amaxes = [torch.rand(count, device="cuda") for count in (5000, 77)], [torch.zeros(1, device="cuda") for _ in range(5)]
+        notes = delayed.Notes(amaxes[0], list(zip(seen, amaxes[1:3]))), delayed.Notes(amaxes[3], [(seen[0], amaxes[4])])
+        again = gated.gradient(dh, first, second, *by, False, keep, dropout, *notes)
+        wanted = torch.stack([each.max() for each in (made[0].maxima, *seen, made[1].maxima, seen[0])])
+        same = torch.equal(torch.cat(amaxes).nan_to_num(-1.0, -2.0), wanted.nan_to_num(-1.0, -2.0))
+        same &= all(torch.equal(one.straight.bits.view(torch.uint8), two.straight.bits.view(torch.uint8)) for one, two in zip(again, made))
+        checks.tell(same and all(one.maxima is None for one in again), f"{gate} * {other} noted [{rows}, {cols}] with {value}")
+    for gate, other in pairs:
+        checks.tell(gated.sound(gate, other, torch.device("cuda", 0)), f"{gate} * {other} is sound")
 
 
 def check_noted(checks):
@@ -589,7 +638,7 @@ def check_normed(checks):
             dropout = 0.25 if keep is not None else 0.0
             of = norms.Norm(weight, shift, 1e-5)
             of_h, of_dz = (torch.full((1,), 2.0**power, device="cuda") for power in (-5, -19))
-            y = handed._biased(z, bias).detach().requires_grad_()
+            y = handed.biased(z, bias).detach().requires_grad_()
             leaves = [y, *(part.requires_grad_() for part in (weight, shift) if part is not None)]
             behind = handed._behind_norm(y, tail, of)[0].bfloat16()
             h = behind if keep is None else behind * keep * (1 / 0.75)
@@ -617,7 +666,7 @@ def main():
         print("skipped: no CUDA device")
         sys.exit(2)
     checks = Checks()
-    casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_scales, check_delayed, check_handed, check_normed, check_noted)
+    casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_scales, check_delayed, check_handed, check_gated, check_normed, check_noted)
     for check in (*casts, check_gemms, check_non_finite, check_compiled, check_checked, check_graph, check_rest):
         try:
             check(checks)

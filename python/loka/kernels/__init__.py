@@ -13,6 +13,9 @@ from .blocks import UNFUSED, in_codes
 from ..catalogue import KERNELS, Cast, Numerics, numerics
 from .delayed import History, Overflow, Scale, Scales
 from .fused import block, static_linear
+from .gated import GATES, LINEAR
+from .gated import sound as gate_sound
+from .gated_linear import Branch, gated_linear
 from .handed import NORMED, TAILS, Norm, is_row_normed, row_normed, sound
 from .handed import ROWS as HANDED_ROWS
 from .linear import linear
@@ -22,7 +25,8 @@ from .watch import Switch, Watch
 from .weight_codes import Wanted, WeightCache, WeightCodes, can_keep
 
 __all__ = [
-    "BLOCK", "Cast", "HANDED_ROWS", "History", "KERNELS", "Kernels", "NORMED", "Norm", "Numerics", "Options", "Overflow", "Scale", "Scales",
-    "Switch", "TAILS", "UNFUSED", "Wanted", "Watch", "WeightCache", "WeightCodes", "block", "can_keep", "in_codes", "is_row_normed",
-    "linear", "norm_eps", "numerics", "row_normed", "sound", "static_linear", "weight_casts", "why_not",
+    "BLOCK", "Branch", "Cast", "GATES", "HANDED_ROWS", "History", "KERNELS", "Kernels", "LINEAR", "NORMED", "Norm", "Numerics", "Options",
+    "Overflow", "Scale", "Scales", "Switch", "TAILS", "UNFUSED", "Wanted", "Watch", "WeightCache", "WeightCodes", "block", "can_keep",
+    "gate_sound", "gated_linear", "in_codes", "is_row_normed", "linear", "norm_eps", "numerics", "row_normed", "sound", "static_linear",
+    "weight_casts", "why_not",
 ]

@@ -76,7 +76,7 @@ def output(
     norm: Optional[Norm] = None,
 ) -> Output:
     """In codes, of z [rows, cols] in BF16, by a scale that is known beforehand. `keep`: `kept`; `norm`: of a tail with one over rows."""
-    by = _enlarged(dropout)
+    by = enlarged(dropout)
     if norm is not None:
         kind, activation = _ROW_NORMED[tail]
         layer, weight, shift, eps = kind == "layer_norm", norm.weight, norm.bias, norm.eps
@@ -100,43 +100,43 @@ def joined(
     z: Tensor, bias: Optional[Tensor], tail: str, keep: Optional[Tensor], dropout: float, norm: Optional[Norm] = None, wide: bool = False
 ) -> Tuple[Output, Tensor]:
     """What comes behind z [rows, cols], in its type, or behind a norm FP32 where it is to be `wide`; and that before its dropout."""
-    y, stats = _biased(z, bias), None
+    y, stats = biased(z, bias), None
     if norm is None:
-        h = _after(y, tail)
+        h = after(y, tail)
     else:
         h, stats = _behind_norm(y, tail, norm)
         h = h if wide else h.to(y.dtype)
-    return Output(_dropped(h, keep, _enlarged(dropout)), None, stats), h
+    return Output(dropped(h, keep, enlarged(dropout)), None, stats), h
 
 
 def _behind_norm(y: Tensor, tail: str, norm: Norm) -> Tuple[Tensor, norms.Stats]:
     """In FP32."""
     kind, activation = _ROW_NORMED[tail]
     out, stats = norms.normed(y, kind, norm)
-    return _after(out, activation) if activation else out, stats
+    return after(out, activation) if activation else out, stats
 
 
-def _enlarged(dropout: float) -> float:
+def enlarged(dropout: float) -> float:
     """What is left is multiplied by."""
     return 1.0 / (1.0 - dropout)
 
 
-def _dropped(x: Tensor, keep: Optional[Tensor], by: float) -> Tensor:
+def dropped(x: Tensor, keep: Optional[Tensor], by: float) -> Tensor:
     return x if keep is None else x * keep * by
 
 
-def _biased(z: Tensor, bias: Optional[Tensor]) -> Tensor:
+def biased(z: Tensor, bias: Optional[Tensor]) -> Tensor:
     return z if bias is None else z + bias.to(z.dtype)
 
 
 def _output(
     z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], inverse: Tensor, tail: str, by: float
 ) -> Tuple[Tensor, Tensor]:
-    h = _dropped(_after(_biased(z, bias), tail), keep, by)
-    return _packed(h, inverse, tail == "relu"), largest(h)
+    h = dropped(after(biased(z, bias), tail), keep, by)
+    return packed_codes(h, inverse, tail == "relu"), largest(h)
 
 
-def _packed(h: Tensor, inverse: Tensor, signed: bool = False) -> Tensor:
+def packed_codes(h: Tensor, inverse: Tensor, signed: bool = False) -> Tensor:
     straight = codes(h, inverse, "e4m3").view(torch.uint8)
     if signed:
         straight = torch.where(h <= 0, straight | 0x80, straight)
@@ -148,12 +148,12 @@ def _normed(
     z: Tensor, bias: Optional[Tensor], keep: Optional[Tensor], weight: Optional[Tensor], shift: Optional[Tensor], inverse: Tensor,
     tail: str, eps: float, by: float,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    h, stats = _behind_norm(_biased(z, bias), tail, Norm(weight, shift, eps))
-    h = _dropped(h.to(z.dtype), keep, by)
-    return _packed(h, inverse), largest(h), stats.rstd.new_empty(0) if stats.mean is None else stats.mean, stats.rstd
+    h, stats = _behind_norm(biased(z, bias), tail, Norm(weight, shift, eps))
+    h = dropped(h.to(z.dtype), keep, by)
+    return packed_codes(h, inverse), largest(h), stats.rstd.new_empty(0) if stats.mean is None else stats.mean, stats.rstd
 
 
-def _after(y: Tensor, tail: str) -> Tensor:
+def after(y: Tensor, tail: str) -> Tensor:
     if tail == NORMED:
         return block_output(y).to(y.dtype)
     if tail in ("gelu", "gelu_tanh"):
@@ -161,8 +161,8 @@ def _after(y: Tensor, tail: str) -> Tensor:
     return {"hard_swish": F.hardswish, "relu": F.relu, "swish": F.silu}[tail](y)
 
 
-def _before(dh: Tensor, y: Tensor, tail: str) -> Tensor:
-    """The gradient of y from that of what `_after` makes of it; of a ReLU, y may be that, or its `gate`."""
+def before(dh: Tensor, y: Tensor, tail: str) -> Tensor:
+    """The gradient of y from that of what `after` makes of it; of a ReLU, y may be that, or its `gate`."""
     aten = torch.ops.aten
     if tail == NORMED:
         return block_gradient(dh, y).to(y.dtype)
@@ -229,7 +229,7 @@ def gradient(
     """Of z [rows, cols], from the gradient of h. `sums`: the bias's, too. z of a ReLU, which has no bias here: what came out of it, or
     its `gate`, which knows what was dropped. `stats`: what `output` knew of the rows of a `norm`. `notes`: as of a cast."""
     dh = dh.to(torch.bfloat16)
-    by = _enlarged(dropout)
+    by = enlarged(dropout)
     if norm is not None and stats is not None:
         return _norm_gradient(dh, z, bias, scale, inverse, tail, sums, keep, by, norm, stats, notes)
     summed: Optional[Tensor] = None
@@ -240,14 +240,14 @@ def gradient(
         )
         summed = parts.sum(0) if sums else None
     else:
-        dh = dh * by if dropout and keep is None else _dropped(dh, keep, by)
-        dz = _before(dh, _biased(z, bias), tail)
-        straight, turned, maxima = _coded(dz, inverse, notes)
+        dh = dh * by if dropout and keep is None else dropped(dh, keep, by)
+        dz = before(dh, biased(z, bias), tail)
+        straight, turned, maxima = coded(dz, inverse, notes)
         summed = dz.sum(0, dtype=torch.float32) if sums else None
     return Gradient(Quantized(straight, scale), Quantized(turned, scale), maxima, summed)
 
 
-def _coded(dz: Tensor, inverse: Tensor, notes: Optional[Notes]) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+def coded(dz: Tensor, inverse: Tensor, notes: Optional[Notes]) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
     """Codes straight and turned, and maxima, or None once they are noted."""
     straight, maxima = codes(dz, inverse, "e4m3"), largest(dz)
     if notes is not None:
@@ -269,11 +269,11 @@ def _norm_gradient(
         added = parts.sum(0) if sums or weight is not None else parts[0]
         summed, by_weight, by_shift = added[0], added[1], added[2]
     else:
-        dh = _dropped(dh, keep, by).float()
-        hat, out = norms.again(_biased(z, bias), stats, norm)
-        made = norms.gradient(_before(dh, out, activation) if activation else dh, hat, stats, norm)
+        dh = dropped(dh, keep, by).float()
+        hat, out = norms.again(biased(z, bias), stats, norm)
+        made = norms.gradient(before(dh, out, activation) if activation else dh, hat, stats, norm)
         dz = made.y.to(torch.bfloat16)
-        straight, turned, maxima = _coded(dz, inverse, notes)
+        straight, turned, maxima = coded(dz, inverse, notes)
         summed = dz.sum(0, dtype=torch.float32)
         by_weight, by_shift = made.weight, made.bias  # type: ignore[assignment]
     return Gradient(
@@ -295,14 +295,14 @@ def sound(tail: str, device: torch.device) -> bool:
     keep = torch.rand(rows, cols, device=device, generator=draw) > dropout
     scale = torch.full((1,), 2.0**-6, device=device)
     norm = Norm(weight, shift if tail.startswith("layer_norm") else None, 1e-5) if is_row_normed(tail) else None
-    leaves = [y.requires_grad_() for y in (_biased(z, bias).detach(), weight.clone(), shift.clone())]
+    leaves = [y.requires_grad_() for y in (biased(z, bias).detach(), weight.clone(), shift.clone())]
     if norm is None:
-        h = _dropped(_after(leaves[0].detach(), tail), keep, _enlarged(dropout))
-        wanted: Tuple[Any, ...] = (_before(_dropped(dh, keep, _enlarged(dropout)), leaves[0].detach(), tail), None, None)
+        h = dropped(after(leaves[0].detach(), tail), keep, enlarged(dropout))
+        wanted: Tuple[Any, ...] = (before(dropped(dh, keep, enlarged(dropout)), leaves[0].detach(), tail), None, None)
     else:
         with torch.enable_grad():
             behind, _ = _behind_norm(leaves[0], tail, Norm(leaves[1], None if norm.bias is None else leaves[2], 1e-5))
-            h = _dropped(behind.to(z.dtype), keep, _enlarged(dropout))
+            h = dropped(behind.to(z.dtype), keep, enlarged(dropout))
             wanted = torch.autograd.grad(h, leaves, dh, allow_unused=True)
         h = h.detach()
     dz = wanted[0]
@@ -313,20 +313,23 @@ def sound(tail: str, device: torch.device) -> bool:
         made = gradient(dh, z, bias, scale, 1 / scale, tail, True, keep, dropout, norm, made_h.stats)
     assert made.sums is not None and made_h.maxima is not None and made.maxima is not None
     found = [(h, *taken(made_h.h, scale), made_h.maxima), (dz, made.straight, made.turned, made.maxima)]
-    good = True
+    good = all(is_coded(*each) for each in found)
     for ours, exact in ((made.sums, dz.float().sum(0)), (made.norm_weight, wanted[1]), (made.norm_bias, wanted[2])):
         if ours is not None and exact is not None:
             good &= float((ours - exact).norm()) <= 0.01 * float(exact.norm())
-    for exact, straight, turned, maxima in found:
-        coded = codes(exact, 1 / scale, "e4m3").float()
-        # Sums and exponentials in another order are neighbours in BF16, here and there in FP8, too.
-        good &= float((straight.bits.float() != coded).float().mean()) < 0.01
-        good &= torch.equal(straight.bits.float().t(), turned.bits.float())
-        good &= abs(float(maxima.max() / exact.abs().max()) - 1) < 0.01
     return bool(good)
 
 
+def is_coded(exact: Tensor, straight: Quantized, turned: Quantized, maxima: Tensor) -> bool:
+    """Whether these are codes of it, and its maxima."""
+    wanted = codes(exact, 1 / straight.scale, "e4m3").float()
+    # Sums and exponentials in another order are neighbours in BF16, here and there in FP8, too.
+    good = float((straight.bits.float() != wanted).float().mean()) < 0.01
+    good &= torch.equal(straight.bits.float().t(), turned.bits.float())
+    return good and abs(float(maxima.max() / exact.abs().max()) - 1) < 0.01
+
+
 __all__ = [
-    "BLOCK", "NORMED", "Norm", "Output", "ROWS", "TAILS", "Gradient", "gate", "gradient", "is_row_normed", "joined", "kept", "output",
-    "row_normed", "sound", "taken",
+    "BLOCK", "Gradient", "NORMED", "Norm", "Output", "ROWS", "TAILS", "after", "before", "biased", "coded", "dropped", "enlarged", "gate",
+    "gradient", "is_coded", "is_row_normed", "joined", "kept", "output", "packed_codes", "row_normed", "sound", "taken",
 ]

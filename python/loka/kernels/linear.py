@@ -44,18 +44,11 @@ def linear(
     (`why_not` tells before)."""
     device = x.device.type
     if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        x = x.to(dtype)
-        codes = _fitting(codes, x, weight)
-        if not (_takes_wide(x, weight, kernels, emulate) or _has_all(codes, kernels, emulate)):
-            weight = weight.to(dtype)
-    elif x.dtype != weight.dtype:
-        raise RuntimeError(f"x is {x.dtype} and weight is {weight.dtype}: linear wants one type")
-    if x.shape[-1] != weight.shape[1]:
-        raise RuntimeError(f"x has {x.shape[-1]} features and weight takes {weight.shape[1]}")
+        x = x.to(torch.get_autocast_dtype(device))
+    weight, codes = beside(x, x.dtype, weight, kernels, emulate, codes)
     rows = x.reshape(-1, x.shape[-1])
     options = Options(emulate, settled, stretch, columns, takes_codes, tail, dropout, 0.0 if norm is None else norm.eps, wide)
-    kept = _flat(_fitting(codes, x, weight))
+    kept = parts_of(codes)
     with torch.autocast(device, enabled=False):
         # Tensors by themselves: Dynamo does not look for them in tuples.
         known = [part for scale in scales for part in (scale or (None,) * 4)]
@@ -80,23 +73,38 @@ def linear(
         else:
             # A block adds its bias before its norm.
             inside, apart = (bias, None) if is_block else (None, bias)
-            y, _ = forward(rows, weight, inside, kernels, options, False, False, scales[0], sums[0], _codes(*kept))
+            y, _ = forward(rows, weight, inside, kernels, options, False, False, scales[0], sums[0], pair_of(*kept))
         y = y.view(*x.shape[:-1], weight.shape[0])
         return y if apart is None else y + apart.to(y.dtype)
 
 
-def _takes_wide(x: Tensor, weight: Tensor, kernels: Kernels, emulate: bool) -> bool:
+def beside(
+    x: Tensor, dtype: torch.dtype, weight: Tensor, kernels: Kernels, emulate: bool, codes: Optional[WeightCodes]
+) -> Tuple[Tensor, Optional[WeightCodes]]:
+    """The weight as GEMMs are to read it beside x, which they read in that type, by autocast or not; and its codes, where they fit."""
+    if torch.is_autocast_enabled(x.device.type):
+        codes = _fitting(codes, dtype, weight)
+        if not (_takes_wide(dtype, weight, kernels, emulate) or _has_all(codes, kernels, emulate)):
+            weight = weight.to(dtype)
+    elif x.dtype != weight.dtype:
+        raise RuntimeError(f"x is {x.dtype} and weight is {weight.dtype}: linear wants one type")
+    if x.shape[-1] != weight.shape[1]:
+        raise RuntimeError(f"x has {x.shape[-1]} features and weight takes {weight.shape[1]}")
+    return weight, _fitting(codes, dtype, weight)
+
+
+def _takes_wide(dtype: torch.dtype, weight: Tensor, kernels: Kernels, emulate: bool) -> bool:
     """Whether FP8 is made of an FP32 weight in one pass, which rounds it to BF16 on the way as autocast would: where both
     GEMMs that read it want one scale for the whole of it."""
-    if (x.dtype, weight.dtype) != (torch.bfloat16, torch.float32):
+    if (dtype, weight.dtype) != (torch.bfloat16, torch.float32):
         return False
     two = list(zip(kernels, ("fprop", "dgrad")))
     return all(casts_before(*of, emulate) and numerics(*of).b.granularity == "tensor" for of in two)
 
 
-def _fitting(codes: Optional[WeightCodes], x: Tensor, weight: Tensor) -> Optional[WeightCodes]:
+def _fitting(codes: Optional[WeightCodes], dtype: torch.dtype, weight: Tensor) -> Optional[WeightCodes]:
     """The codes, where they are what a cast here would give."""
-    if codes is None or (weight.dtype if not codes.rounded else torch.bfloat16) != x.dtype:
+    if codes is None or (weight.dtype if not codes.rounded else torch.bfloat16) != dtype:
         return None
     # By field: a property of a named tuple PyTorch 2.6 cannot compile.
     first = codes.for_dgrad if codes.for_fprop is None else codes.for_fprop
@@ -112,7 +120,7 @@ def _has_all(codes: Optional[WeightCodes], kernels: Kernels, emulate: bool) -> b
 _Kept = Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor], Optional[Tensor]]
 
 
-def _flat(codes: Optional[WeightCodes]) -> _Kept:
+def parts_of(codes: Optional[WeightCodes]) -> _Kept:
     """One tensor less for compiled code to look after where both layouts have the same scale."""
     if codes is None:
         return None, None, None, None
@@ -120,10 +128,10 @@ def _flat(codes: Optional[WeightCodes]) -> _Kept:
     return first[0], first[1], second[0], None if second[1] is first[1] else second[1]
 
 
-def _codes(
+def pair_of(
     straight: Optional[Tensor], scale: Optional[Tensor], turned: Optional[Tensor], turned_scale: Optional[Tensor]
 ) -> Pair:
-    """What `_flat` took apart: for fprop, and for dgrad."""
+    """What `parts_of` took apart: for fprop, and for dgrad."""
     other = scale if turned_scale is None else turned_scale
     first = None if straight is None or scale is None else Quantized(straight, scale)
     return first, None if turned is None or other is None else Quantized(turned, other)
@@ -143,7 +151,7 @@ class _Linear(torch.autograd.Function):
     ) -> Tensor:
         need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
         x_known = Scale.known(x_scale, x_inverse, x_amax, x_saturated)
-        kept = _codes(straight, straight_scale, turned, turned_scale)
+        kept = pair_of(straight, straight_scale, turned, turned_scale)
         is_watched = any(sums is not None for sums in (fprop_sums, dgrad_sums, wgrad_sums))
         inside = bias if kernels[0] == blocks.KERNEL or options.tail else None
         keep_x = need_weight or (inside is not None and need_bias)
@@ -184,12 +192,12 @@ class _Linear(torch.autograd.Function):
         dy_known = Scale.known(known[0], known[1], dy_amax, dy_saturated) if known else None
         needs = (need_x, need_weight, need_bias)
         made = backward(dy, Saved(*parts), ctx.kernels, ctx.options, needs, ctx.weight_dtype, x_amax, dy_known, *sums)
-        of_norm = [_typed(part, dtype) for part, dtype in zip((made.norm_weight, made.norm_bias), ctx.norm_dtypes)]
-        return made.x, made.weight, _typed(made.bias, ctx.bias_dtype), *nothing, *of_norm
+        of_norm = [typed(part, dtype) for part, dtype in zip((made.norm_weight, made.norm_bias), ctx.norm_dtypes)]
+        return made.x, made.weight, typed(made.bias, ctx.bias_dtype), *nothing, *of_norm
 
 
-def _typed(x: Optional[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
+def typed(x: Optional[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
     return x if x is None or x.dtype == dtype else x.to(dtype)
 
 
-__all__ = ["linear"]
+__all__ = ["beside", "linear", "pair_of", "parts_of", "typed"]

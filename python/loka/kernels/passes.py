@@ -4,7 +4,7 @@ x is read by fprop and wgrad, the weight by fprop and dgrad, dy by dgrad and wgr
 alike is cast once.
 """
 
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -79,9 +79,10 @@ class _Operands(NamedTuple):
 
 def _operands(
     x: Tensor, weight: Tensor, kernels: Kernels, options: Options, multiplied: bool, keep_x: bool, keep_weight: bool,
-    known: Optional[Scale], kept: Pair,
+    known: Optional[Scale], kept: Pair, shared: Pair = (None, None),
 ) -> _Operands:
-    """`multiplied`: fprop reads them; `keep_x`, `keep_weight`: wgrad and dgrad do. `kept`: codes of the weight from before."""
+    """`multiplied`: fprop reads them; `keep_x`, `keep_weight`: wgrad and dgrad do. `kept`: codes of the weight from before; `shared`: of x,
+    by that scale."""
     fprop, dgrad, wgrad = kernels
     by_fprop = [_cast(fprop, "fprop", operand, options) if multiplied else None for operand in (0, 1)]
     x_wgrad = _cast(wgrad, "wgrad", 1, options) if keep_x else None
@@ -96,6 +97,9 @@ def _operands(
         assert known is not None, "who is given codes has their scale"
         scale = known.scale
         codes = [*handed.taken(x, scale)]
+    elif shared[1] is not None:
+        scale = shared[1].scale
+        codes = [shared[0] if _is_static(by_fprop[0]) else None, shared[1]]
     elif _is_static(by_fprop[0]) or _is_static(x_wgrad):
         scale, inverse = delayed.current(x, known, "e4m3", options.settled)
         if turned[0] is not None or (keep_x and x_wgrad is None):
@@ -135,18 +139,18 @@ def _saved(
 def forward(
     x: Tensor, weight: Tensor, bias: Optional[Tensor], kernels: Kernels, options: Options, keep_x: bool,
     keep_weight: bool, known: Optional[Scale], sums: Optional[Tensor], kept: Pair, is_watched: bool = False,
-    gives: Optional[Tensor] = None, norm: Optional[handed.Norm] = None,
+    gives: Optional[Tensor] = None, norm: Optional[handed.Norm] = None, shared: Pair = (None, None),
 ) -> Tuple[Tensor, Saved]:
     """(y [m, n] in x's type, what the backward reads) of x [m, k], weight [n, k] and bias [n], which is of a block alone, whose
     output y then is, or of a tail: then y is what comes behind that, with `gives` in codes by a scale of that inverse. `norm`: of a
-    tail with one over rows."""
+    tail with one over rows. `shared`: `cast_for` both linears that read this x."""
     fprop = kernels[0]
     if x.size(0) == 0:
         return x.new_empty(0, weight.size(0)), Saved([], [], [], [], [], [], [])
     # Only what its kernel reads: which one that is may have changed since.
     reads = weight_casts(kernels, options.emulate) or (None, None)
     kept = (None if reads[0] is None else kept[0], None if reads[1] is None or not keep_weight else kept[1])
-    operands = _operands(x, weight, kernels, options, True, keep_x, keep_weight, known, kept)
+    operands = _operands(x, weight, kernels, options, True, keep_x, keep_weight, known, kept, shared)
     given, x, z = x, operands.x, None
     if operands.x_straight is not None and operands.weight_straight is not None:
         made = product(operands.x_straight, operands.weight_straight, numerics(fprop, "fprop"), options.emulate)
@@ -263,12 +267,8 @@ def backward(
     elif need_x:
         static = _static(known, dy_scale)
         dx = whole(dgrad, "dgrad", dy, for_dgrad[0], options.emulate, static, _kept_for(for_dgrad))
-    # Emulated it stays as it is defined; blocks of one operand are no blocks of the other.
-    turns = options.columns and not options.emulate and for_dw.b.granularity in ("tensor", "row", "static")
-    if need_weight and turned is not None and turns:
-        dw = _turned_product(turned, Quantized(*for_wgrad), for_dw, weight_dtype)
-    elif need_weight and turned is not None:
-        dw = product(turned, Quantized(*for_wgrad), for_dw, options.emulate, weight_dtype)
+    if need_weight and turned is not None:
+        dw = wgrad_of_codes(turned, for_wgrad, for_dw, options, weight_dtype)
     elif need_weight and options.columns and route(wgrad, "wgrad", options.emulate) in ("mm", "tf32"):
         dw = whole(wgrad, "wgrad", for_wgrad[0], dy, options.emulate, wanted=weight_dtype).t()
     elif need_weight:
@@ -280,6 +280,24 @@ def backward(
     # Last of all: a cast has written what dy is by now.
     db = dy.sum(0) if need_bias and db is None else db
     return Gradients(_as(dx, dtype), _as(dw, weight_dtype), db, norm_weight, norm_bias)
+
+
+def cast_for(
+    x: Tensor, kernels: Sequence[Kernels], options: Options, scale: Tensor, inverse: Tensor
+) -> Tuple[Optional[Quantized], Quantized, Tensor]:
+    """(codes, where a fprop reads them; turned; maxima) of x by one scale, for linears whose wgrads read x by one that is known."""
+    wanted = any(_is_static(_cast(of_one[0], "fprop", 0, options)) for of_one in kernels)
+    straight, turned, maxima = by_known_scale(x, scale, inverse, wanted, True, options.stretch)
+    assert turned is not None and maxima is not None, "both were asked for"
+    return straight, turned, maxima
+
+
+def wgrad_of_codes(dy: Quantized, x: List[Tensor], how: Numerics, options: Options, wanted: torch.dtype) -> Tensor:
+    """dW [n, k] of dy [n, m] and x [k, m], both turned."""
+    # Emulated it stays as it is defined; blocks of one operand are no blocks of the other.
+    if options.columns and not options.emulate and how.b.granularity in ("tensor", "row", "static"):
+        return _turned_product(dy, Quantized(*x), how, wanted)
+    return product(dy, Quantized(*x), how, options.emulate, wanted)
 
 
 def _turned_product(dy: Quantized, x: Quantized, how: Numerics, wanted: torch.dtype) -> Tensor:
@@ -336,4 +354,4 @@ def _need_gpu(x: Tensor, casts: Tuple[Optional[Cast], ...]) -> None:
         raise RuntimeError(f"x is on {x.device}: FP8 kernels need a CUDA GPU; emulate=True runs their numerics slowly")
 
 
-__all__ = ["Gradients", "Kernels", "Options", "Saved", "backward", "forward", "saved", "weight_casts"]
+__all__ = ["Gradients", "Kernels", "Options", "Saved", "backward", "cast_for", "forward", "saved", "weight_casts", "wgrad_of_codes"]

@@ -2,7 +2,8 @@
 which a norm or an activation follows a linear whose backward goes by scales that are known beforehand; makes each one that
 in training runs the two as one: then the backward of bias, norm, activation, dropout and the casts of dgrad and wgrad are
 one pass, or two of a norm over whole rows. Where the next linear, right behind them, goes by such scales too, it gets FP8
-codes, and their forward and its casts are one pass as well. And back.
+codes, and their forward and its casts are one pass as well. Likewise where two linears read the same and what follows them is multiplied:
+then what they read is cast once. And back.
 
 Nobody but the nn.Sequential sees what lies between its modules while it runs them, whoever calls it and however; where a
 forward does anything else, or somebody slices, they run for themselves. So they do while one of them has a hook, in steps
@@ -10,34 +11,29 @@ that are checked or recorded, and wherever a scale is not known yet. All modules
 """
 
 import warnings
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 
 from ..kernels import BLOCK as KERNEL
-from ..kernels import HANDED_ROWS, NORMED, TAILS, Norm, Scale, is_row_normed, norm_eps, row_normed, sound
-from ..mods.norm import BLOCK, EPS
+from ..kernels import HANDED_ROWS, NORMED, Branch, Norm, Scale, gate_sound, gated_linear, is_row_normed, norm_eps, sound
 from ..names import linears, unwrapped
 from .error import one_line
 from .linear import DELAYED, Kernels, kernels_of
-from .straight import ACTIVATIONS, Step, methods_of, steps_of
+from .straight import Call, Fork, Step, methods_of, steps_of
 from .swapped import Over, hooks_of_all, put_over, take_off
+from .tails import NORMS, Gate, gate_of, tail_of
 
 Links = Mapping[int, int]
-"""Place of a linear in its nn.Sequential, those within it taken apart -> the place behind its activation."""
+"""Place of a linear, or of a fork of two, in its nn.Sequential, those within it taken apart -> the place behind what follows it."""
 
 Place = Tuple[str, str]
 """A module by name, and the method of it that runs such a row."""
 
 Straight = Mapping[int, Mapping[str, Tuple[Step, ...]]]
 """id of a module -> name of its method, "forward" of one that is no nn.Sequential -> what that calls, one behind the other."""
-
-_ACTIVATIONS = {nn.ReLU: "relu", nn.SiLU: "swish", nn.Hardswish: "hard_swish"}
-_NORMS = {nn.LayerNorm: "layer_norm", nn.RMSNorm: "rms_norm"}
-_ALONE = frozenset(TAILS) - {NORMED}
-"""Tails that are one activation."""
 
 
 class Handing(Over):
@@ -76,6 +72,11 @@ def _run(module: Handing, method: str, modules: List[Any], input: Any) -> Any:
     at, takes = 0, False
     while at < len(modules):
         part, to = modules[at], links.get(at, 0)
+        if isinstance(part, Fork):
+            gate, gives = _gate_now(part, modules[at + 1 : to], modules[to : to + 1], input) if to else (None, None)
+            input = _apart(part, input) if gate is None else _gated(part, input, gate, gives)
+            takes, at = gives is not None, at + 1 if gate is None else to
+            continue
         tail, dropout, gives, norm = _APART if not to else _now(modules[at:to], modules[to : to + 1], input)
         if not (takes or tail):
             input = part(input)
@@ -88,56 +89,40 @@ def _run(module: Handing, method: str, modules: List[Any], input: Any) -> Any:
     return input
 
 
-def tail_of(modules: Sequence[nn.Module]) -> Tuple[str, float]:
-    """(which of `handed.TAILS` these modules are in training, what share a dropout behind it drops); ("", 0) where they are none."""
-    kinds, dropout = [], 0.0
-    for module in modules:
-        share = _dropped(module)
-        if share is None:
-            kind = _kind(module)
-            # Behind a dropout nothing follows.
-            kinds += [kind if not dropout else "other"] if kind else []
-        elif share:
-            kinds += ["other"] if dropout or not kinds else []
-            dropout = share
-    if kinds == ["block_norm", "hard_swish"]:
-        return NORMED, dropout
-    tail = row_normed(*kinds) if len(kinds) == 2 else kinds[0] if len(kinds) == 1 else ""
-    return (tail, dropout) if tail in _ALONE or is_row_normed(tail) else ("", 0.0)
+def _apart(fork: Fork, input: Any) -> Any:
+    """Each of its modules for itself."""
+    first = second = input
+    for part in fork.first:
+        first = part(first)
+    for part in fork.second:
+        second = part(second)
+    return first * second
 
 
-def _dropped(module: nn.Module) -> Optional[float]:
-    """The share that a dropout drops in training, which may be nothing; None for what is no dropout."""
-    if type(module) is not nn.Dropout or "forward" in module.__dict__:
+def _gated(fork: Fork, input: torch.Tensor, gate: Gate, gives: Optional[Scale]) -> torch.Tensor:
+    one, other = fork.first[0], fork.second[0]
+    first = Branch(one.weight, one.bias, one._loka_kernels, one._loka_scales, one._loka_codes, gate.first, one.columns)
+    second = Branch(other.weight, other.bias, other._loka_kernels, other._loka_scales, other._loka_codes, gate.second, other.columns)
+    return gated_linear(input, first, second, one._loka_options.emulate, one._loka_options.stretch, gate.dropout, gives)
+
+
+def _gate_now(fork: Fork, modules: Sequence[Any], behind: Sequence[Any], input: torch.Tensor) -> Tuple[Optional[Gate], Optional[Scale]]:
+    """How a fork and the modules behind it run as one in this call, and the scale of the codes that it gives what is `behind`, if any;
+    nothing where each runs for itself."""
+    gate = gate_of(fork, modules)
+    if gate is None or why_apart([fork, *modules]) or not all(_fits(one, input) and _is_settled(one) for one in _linears_of(fork)):
+        return None, None
+    if any(scale.scale.device != input.device for one in _linears_of(fork) for scale in one._loka_scales):
+        return None, None
+    return gate, _given(fork, behind, input)
+
+
+def _given(part: Any, behind: Sequence[Any], input: torch.Tensor) -> Optional[Scale]:
+    """The scale of the codes that a linear, or a fork, gives what is behind it in this call; None where it gives none."""
+    if not behind or why_not_given(part, behind[0]) or not _is_settled(behind[0]):
         return None
-    share = float(module.p) if module.training else 0.0
-    # All of it: there is no factor for what is left.
-    return share if share < 1.0 else None
-
-
-def _kind(module: nn.Module) -> str:
-    """Nothing for a module that gives what it gets."""
-    if not isinstance(module, nn.Module):
-        return ACTIVATIONS.get(module, "other")
-    if "forward" in module.__dict__:
-        return "other"
-    # Of the very class: a subclass may do anything.
-    cls = type(module)
-    if cls is nn.Identity:
-        return ""
-    if cls is nn.GELU:
-        return "gelu_tanh" if getattr(module, "approximate") == "tanh" else "gelu"
-    if cls in _ACTIVATIONS:
-        return _ACTIVATIONS[cls]
-    if cls in _NORMS:
-        # Over more than the last dimension it takes rows together.
-        return _NORMS[cls] if len(getattr(module, "normalized_shape")) == 1 else "other"
-    said: Any = getattr(module, "loka_op", None) or {}
-    if said.get("op") == "hard_swish":
-        return "hard_swish"
-    if said.get("op") == "block_norm" and said["block"] == BLOCK and abs(said["eps"] / EPS - 1) < 1e-3:
-        return "block_norm"
-    return "other"
+    scale: Optional[Scale] = behind[0]._loka_scales[0]
+    return scale if scale is not None and scale.scale.device == input.device else None
 
 
 _Now = Tuple[str, float, Optional[Scale], Optional[Norm]]
@@ -156,11 +141,9 @@ def _now(modules: Sequence[nn.Module], behind: Sequence[nn.Module], input: torch
         norm = _norm_of(modules, behind)
         if norm is None:
             return _APART
-    if behind and not why_not_given(linear, behind[0]) and _is_settled(behind[0]):
-        reader: Any = behind[0]
-        scale: Optional[Scale] = reader._loka_scales[0]
-        if scale is not None and scale.scale.device == input.device:
-            return tail, dropout, scale, norm
+    scale = _given(linear, behind, input)
+    if scale is not None:
+        return tail, dropout, scale, norm
     # In a loop of plain calls a norm by plain operations is slower than the module's own kernel.
     is_worth = (tail != NORMED and norm is None) or torch.compiler.is_compiling()
     return (tail, dropout, None, norm) if is_worth else _APART
@@ -168,7 +151,7 @@ def _now(modules: Sequence[nn.Module], behind: Sequence[nn.Module], input: torch
 
 def _norm_of(modules: Sequence[nn.Module], behind: Sequence[nn.Module]) -> Optional[Norm]:
     """The norm over rows that follows a linear; None where it does not fit."""
-    norm: Any = next(module for module in modules[1:] if type(module) in _NORMS)
+    norm: Any = next(module for module in modules[1:] if type(module) in NORMS)
     if type(norm) is nn.RMSNorm and not (behind and isinstance(behind[0], nn.Linear) and not _is_seen(behind[0])):
         # Of BF16 and FP32 parameters versions of PyTorch make this or that: what reads it has to be something that does not mind.
         return None
@@ -203,21 +186,27 @@ def _is_settled(module: nn.Module) -> bool:
     return (tap is None or not tap.switch.active) and (watch is None or not watch.switch.active)
 
 
-def why_apart(modules: Sequence[nn.Module]) -> str:
-    """Why a linear and the modules of its tail each run for themselves, whatever the step, as long as they are one; nothing where they
+def _linears_of(part: Any) -> List[Any]:
+    """The linears with which a row goes on at that part: itself, or both of a fork; none where it is something else."""
+    found = [part.first[0], part.second[0]] if isinstance(part, Fork) else [part]
+    return found if all(isinstance(module, nn.Linear) for module in found) else []
+
+
+def why_apart(modules: Sequence[Any]) -> str:
+    """Why a linear, or two, and the modules behind each run for themselves, whatever the step, as long as they are one; nothing where they
     run together."""
-    kernels = kernels_of(modules[0])
-    if kernels is None or not _may_join(kernels):
+    first, linears = modules[0], _linears_of(modules[0])
+    if not linears or not all(_may_join(kernels_of(linear), first) for linear in linears):
         return "its backward runs by another kernel now"
-    for module in modules:
+    for module in (*first.first, *first.second, *modules[1:]) if isinstance(first, Fork) else modules:
         if _is_seen(module):
             return _hooked(module)
     return "hooks of all modules see what is in between" if hooks_of_all() else ""
 
 
-def why_not_given(linear: nn.Module, reader: nn.Module) -> str:
-    """Why a linear that runs as one with its tail gives the module behind it no codes, whatever the step."""
-    here, there = kernels_of(linear), kernels_of(reader)
+def why_not_given(part: Any, reader: Any) -> str:
+    """Why a linear, or two, that run as one with what follows give the module behind that no codes, whatever the step."""
+    here, there = kernels_of(_linears_of(part)[0]), kernels_of(reader)
     if here is None or there is None or not _may_give(here, there):
         return "who reads them runs by another kernel now"
     return _hooked(reader) if _is_seen(reader) else ""
@@ -228,7 +217,11 @@ def _hooked(module: nn.Module) -> str:
     return f"{kind} has hooks or is compiled by itself"
 
 
-def _may_join(kernels: Sequence[str]) -> bool:
+def _may_join(kernels: Optional[Sequence[str]], part: Any = None) -> bool:
+    """Whether a linear with such kernels runs as one with what follows it, or follows a fork that it is of."""
+    if kernels is None or (isinstance(part, Fork) and kernels[0].startswith("loka/")):
+        # LoKA's own cast x for themselves, by a scale of their own, and count what is beyond it.
+        return False
     return kernels[0] != KERNEL and {kernels[1], kernels[2]} <= DELAYED
 
 
@@ -263,17 +256,17 @@ def links_of(
     for name, method, parent in reversed(rows):
         modules, links = _flat(parent, method, straight), {}
         for at, module in enumerate(modules):
-            of_one = kernels.get(id(module))
-            if of_one is None or not _may_join(of_one):
+            of_these = [kernels.get(id(linear)) for linear in _linears_of(module)]
+            if not of_these or not all(_may_join(of_one, module) for of_one in of_these):
                 continue
-            next_linear = next((to for to in range(at + 1, len(modules)) if isinstance(modules[to], nn.Linear)), len(modules))
-            ends = [to for to in range(at + 2, next_linear + 1) if tail_of(modules[at + 1 : to])[0]]
-            tail = tail_of(modules[at + 1 : ends[-1]])[0] if ends else ""
+            next_linear = next((to for to in range(at + 1, len(modules)) if _linears_of(modules[to])), len(modules))
+            ends = [to for to in range(at + 1, next_linear + 1) if _tail(modules[at:to])]
+            tail = _tail(modules[at : ends[-1]]) if ends else ""
             if is_row_normed(tail) and _norm_of(modules[at : ends[-1]], modules[ends[-1] : ends[-1] + 1]) is None:
                 continue
-            if ends and (emulate or _is_sound(tail, module)):
+            if ends and (emulate or _is_sound(tail, _linears_of(module)[0])):
                 links[at] = ends[-1]
-        pairs = [(id(modules[at]), _reader(modules, to, kernels)) for at, to in links.items()]
+        pairs = [(id(_linears_of(modules[at])[0]), _reader(modules, to, kernels)) for at, to in links.items()]
         within = [pair for other, of_one in covered.items() if other.startswith(f"{name}." if name else "") for pair in of_one]
         if not set(pairs) <= set(within):
             found[name, method] = links
@@ -292,10 +285,19 @@ def _reader(modules: Sequence[nn.Module], to: int, kernels: Mapping[int, Optiona
     return id(modules[to]) if to < len(modules) and kernels.get(id(modules[to])) is not None else 0
 
 
+def _tail(modules: Sequence[Any]) -> str:
+    """The tail of a linear, or "one * other" of a fork; nothing where what follows is none."""
+    if not isinstance(modules[0], Fork):
+        return tail_of(modules[1:])[0]
+    gate = gate_of(modules[0], modules[1:])
+    return "" if gate is None else f"{gate.first} * {gate.second}"
+
+
 def _is_sound(tail: str, linear: nn.Module) -> bool:
-    device = next(linear.parameters()).device
+    device, gates = next(linear.parameters()).device, tail.split(" * ")
     try:
-        why_not = "" if sound(tail, device) else "they give something else than the steps apart"
+        good = gate_sound(*gates, device) if len(gates) == 2 else sound(tail, device)
+        why_not = "" if good else "they give something else than the steps apart"
     except Exception as error:
         why_not = f"{type(error).__name__}: {error}"
     if why_not:
@@ -313,10 +315,11 @@ def readers(
     for (name, method), of_one in links.items():
         modules = _flat(unwrapped(model).get_submodule(name), method, straight)
         for at, to in of_one.items():
-            site, reader = sites[id(modules[at])], sites.get(id(modules[to])) if to < len(modules) else None
-            here, there = planned.get(site), planned.get(reader or "")
-            if reader is not None and here and there and _may_give(here, there):
-                found[site] = reader
+            reader = sites.get(id(modules[to])) if to < len(modules) else None
+            for linear in _linears_of(modules[at]):
+                here, there = planned.get(sites[id(linear)]), planned.get(reader or "")
+                if reader is not None and here and there and _may_give(here, there):
+                    found[sites[id(linear)]] = reader
     return found
 
 
@@ -332,7 +335,12 @@ def _steps(module: nn.Module, method: str, straight: Straight) -> Iterable[Any]:
     steps = _straight(module, straight).get(method)
     if steps is None:
         return [part for part in module._modules.values() if part is not None]
-    return [getattr(module, step) if isinstance(step, str) else step for step in steps]
+    of = partial(_called, module)
+    return [Fork(tuple(map(of, step.first)), tuple(map(of, step.second))) if isinstance(step, Fork) else of(step) for step in steps]
+
+
+def _called(module: nn.Module, call: Call) -> Any:
+    return getattr(module, call) if isinstance(call, str) else call
 
 
 def _straight(module: nn.Module, straight: Straight) -> Mapping[str, Tuple[Step, ...]]:
@@ -388,13 +396,13 @@ def held_apart(model: nn.Module) -> Dict[str, str]:
         for method, links in module.__dict__.get("_loka_links", {}).items():
             modules = _flat(module, method)
             for at, to in links.items():
-                if len(modules) != module.__dict__["_loka_parts"][method] or id(modules[at]) not in sites:
+                given = [sites.get(id(linear)) for linear in _linears_of(modules[at])] if at < len(modules) else []
+                if len(modules) != module.__dict__["_loka_parts"][method] or not given or None in given:
                     continue
-                reason = why_apart(modules[at:to]) or ("" if tail_of(modules[at + 1 : to])[0] else "what follows it was changed")
+                reason = why_apart(modules[at:to]) or ("" if _tail(modules[at:to]) else "what follows it was changed")
                 if not reason and to < len(modules) and _is_seen(modules[to]) and kernels_of(modules[to]) is not None:
                     reason = _hooked(modules[to])
-                if reason:
-                    reasons[sites[id(modules[at])]] = reason
+                reasons.update({site: reason for site in given if site is not None and reason})
     return reasons
 
 

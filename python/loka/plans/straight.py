@@ -4,24 +4,39 @@ it ever does:
     return self.w2(self.dropout(F.silu(self.w1(x))))
 
 No branch, no loop, no other function, one argument, each result read once: so what is between two of its children nobody else
-sees, as in an nn.Sequential. The forward's own code is run once, on stand-ins that refuse everything else; no data is needed.
+sees, as in an nn.Sequential. But two linears may read the same where their results, or what an activation makes of these, are multiplied:
+
+    return self.w2(F.silu(self.w1(x)) * self.w3(x))
+
+The forward's own code is run once, on stand-ins that refuse everything else; no data is needed.
 """
 
 import dis
 import types
 from functools import lru_cache
-from typing import Any, Callable, Dict, List, Optional, Tuple, Type, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-Step = Union[str, Callable[..., Any]]
+Call = Union[str, Callable[..., Any]]
 """The name of a child, or an activation that is a function."""
+
+
+class Fork(NamedTuple):
+    """Two linears that read the same, each with an activation behind it or none, in the order in which they are called; what comes of them
+    is multiplied. By `Call`, or the modules and functions themselves."""
+
+    first: Tuple[Any, ...]
+    second: Tuple[Any, ...]
+
+
+Step = Union[Call, Fork]
 
 ACTIVATIONS: Dict[Callable[..., Any], str] = {
     torch.relu: "relu", functional.relu: "relu", functional.silu: "swish", functional.gelu: "gelu",
-    functional.hardswish: "hard_swish",
+    functional.hardswish: "hard_swish", torch.sigmoid: "sigmoid", functional.sigmoid: "sigmoid",
 }  # fmt: skip
 """By the words of a trace's tail."""
 
@@ -44,7 +59,7 @@ def steps_of(module: nn.Module, method: str = "forward") -> Optional[Tuple[Step,
     code = forward.__code__
     if not _is_straight(code):
         return None
-    calls = _Calls()
+    calls = _Calls(module)
     names: Dict[str, Any] = {"__builtins__": {}}
     for name in code.co_names:
         found: Any = forward.__globals__.get(name)
@@ -53,10 +68,9 @@ def steps_of(module: nn.Module, method: str = "forward") -> Optional[Tuple[Step,
         elif _is_known(found):
             names[name] = _Function(calls, found)
     try:
-        result = types.FunctionType(code, names)(_Self(calls, module), calls.first)
+        return calls.steps_to(types.FunctionType(code, names)(_Self(calls, module), calls.first))
     except Exception:  # It asked for something that is not known: whatever that is, it is more than calls.
         return None
-    return tuple(calls.steps) if result is calls.last and calls.steps else None
 
 
 @lru_cache(maxsize=None)
@@ -79,28 +93,63 @@ def _is_known(found: Any) -> bool:
 
 
 class _Value:
-    """Stands for a tensor, of which nothing is known."""
+    """Stands for a tensor, of which nothing is known but what made it, and of which other one."""
 
-    __slots__ = ()
+    __slots__ = ("_calls", "read", "step")
+
+    def __init__(self, calls: "_Calls", step: Optional[Step], read: Optional["_Value"]) -> None:
+        self._calls, self.step, self.read = calls, step, read
+
+    def __mul__(self, other: Any) -> "_Value":
+        return self._calls.multiply(self, other)
 
 
 class _Calls:
-    def __init__(self) -> None:
-        self.first = self.last = _Value()
-        self.steps: List[Step] = []
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self.first = _Value(self, None, None)
+        self._made: List[_Value] = []
 
-    def call(self, step: Step, *inputs: Any) -> _Value:
-        if len(inputs) != 1 or inputs[0] is not self.last:
-            raise ValueError("not what the call before it gave")
-        self.steps.append(step)
-        self.last = _Value()
-        return self.last
+    def call(self, step: Call, *inputs: Any) -> _Value:
+        (read,) = inputs
+        if not isinstance(read, _Value):
+            raise TypeError("not what a call before it gave")
+        return self._new(step, read)
+
+    def multiply(self, one: Any, other: Any) -> _Value:
+        first, second = sorted((self._branch(one), self._branch(other)), key=lambda branch: self._made.index(branch[0]))
+        if first[0] is second[0] or first[0].read is not second[0].read:
+            raise ValueError("no two linears that read the same")
+        return self._new(Fork(*(tuple(value.step for value in branch) for branch in (first, second))), first[0].read)
+
+    def _new(self, step: Step, read: Optional[_Value]) -> _Value:
+        self._made.append(_Value(self, step, read))
+        return self._made[-1]
+
+    def _branch(self, value: Any) -> List[_Value]:
+        """What a linear gave, and that value, where it was made of it."""
+        branch = [value] if self._is_of_linear(value) else [value.read, value]
+        if not self._is_of_linear(branch[0]):
+            raise ValueError("of no linear")
+        return branch
+
+    def _is_of_linear(self, value: Any) -> bool:
+        return isinstance(value.step, str) and isinstance(self._module._modules.get(value.step), nn.Linear)
+
+    def steps_to(self, value: Any) -> Optional[Tuple[Step, ...]]:
+        """What made that value of the first one; None where anything else was made, too: somebody may read it."""
+        steps: List[Step] = []
+        while value is not self.first:
+            steps.insert(0, value.step)
+            value = value.read
+        made = sum(1 + len(step.first) + len(step.second) if isinstance(step, Fork) else 1 for step in steps)
+        return tuple(steps) if steps and made == len(self._made) else None
 
 
 class _Function:
     __slots__ = ("calls", "step")
 
-    def __init__(self, calls: _Calls, step: Step) -> None:
+    def __init__(self, calls: _Calls, step: Call) -> None:
         self.calls, self.step = calls, step
 
     def __call__(self, *inputs: Any) -> _Value:
@@ -141,4 +190,4 @@ class _Self:
         raise AttributeError(name)
 
 
-__all__ = ["ACTIVATIONS", "Step", "methods_of", "steps_of"]
+__all__ = ["ACTIVATIONS", "Call", "Fork", "Step", "methods_of", "steps_of"]
