@@ -80,7 +80,8 @@ class Recorder:
             magnitude while a model trains; or `all`: of all of them. Series are of every recorded step.
         loss_reduction: `mean` over examples (the leading dimension of the layer's output), `sum`, or the factor that
             a sum over examples is multiplied by: what makes output gradients those of one example. Give 1 / examples
-            where rows of several positions are flattened into the leading dimension.
+            where rows of several positions are flattened into the leading dimension, and 1 / (examples * T) where the loss is a mean
+            over T tasks or tokens of each example as well: without it loss costs are T times too low.
         loss_name, loss_value: of the loss in the manifest; by default the mean of what `loss()` was given.
         run_id: the same on all ranks; by default random, from rank 0.
         family, note: of the model, for the manifest.

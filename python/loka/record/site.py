@@ -15,11 +15,13 @@ from loka.record import era
 from loka.record.cross import Cross
 from loka.record.era import Era
 from loka.record.gradient_norm import GradientNorm
+from loka.record.loss_weight import WIDEST, LossWeight
 from loka.record.magnitudes import Magnitudes
 from loka.record.moments import Batch, Moments, all_finite
 from loka.record.noise import Noise
 from loka.record.options import Options
 from loka.record.track import Track
+from loka.record.weights import is_sharded
 
 _DTYPES = {torch.float32: "f32", torch.float64: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 
@@ -45,6 +47,8 @@ class SiteStats:
         """The sums of the steps before those of the five above, which are of the last ones alone (`era`)."""
         self.calls_this_era = 0
         self.samples: Dict[str, Tensor] = {}
+        self.loss_weight: Optional[LossWeight] = None
+        """Of what may be a head, from its first call."""
         self.held_short: Optional[Tuple[int, int]] = None
         """Rows that are held out, and those of a call that had fewer than were asked for."""
         self.tracks: Dict[str, Track] = {}
@@ -108,6 +112,8 @@ class SiteStats:
             self._noise(whole_x, whole_grad, factor, finite, index)
             assert grad is not None and self.magnitudes is not None, "made with the noise"
             self.magnitudes.add(x, grad, factor, finite, index)
+            if self.loss_weight is None:
+                self._weigh_loss(x, grad, factor)
         x, grad = self._hold_out(x, grad, factor, finite)
         mine = self._take(self.input, "input_amax", x, unit, finite, index)
         if grad is not None and self.grad is not None:
@@ -223,6 +229,13 @@ class SiteStats:
         squares = self.noise.add(pairs, self.examples, factor, finite)
         self.gradient_norm.add(pairs, self.examples, squares, factor, finite, index)
         self.examples_this_step += self.examples
+
+    def _weigh_loss(self, x: Tensor, grad: Tensor, factor: Tensor) -> None:
+        weight, bias = (getattr(self.module, name, None) for name in ("weight", "bias"))
+        if grad.shape[1] > WIDEST or not isinstance(weight, Tensor) or is_sharded(weight):
+            return
+        if weight.device == x.device and weight.shape == (grad.shape[1], x.shape[1]):
+            self.loss_weight = LossWeight(x, grad, factor, weight, bias)
 
     def misfit(self, tensors: Mapping[str, Tensor]) -> Optional[str]:
         """Why what was seen is not of a linear with the weight among `tensors`, if so."""

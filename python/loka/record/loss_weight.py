@@ -1,0 +1,58 @@
+"""Takes what a head read and the gradient of what it gave; gives how many times the log loss of its predictions the loss is.
+
+Of a log loss of logits z, labels 0 and 1, the gradient of z is sigmoid(z) or sigmoid(z) - 1: its sign says which, and how many times that
+it is is what the log loss was multiplied by, in every row. A loss cost takes a gradient's square for the curvature, and so is told that many
+times too high (docs/concepts/method.md, "What the loss is").
+"""
+
+from typing import Optional, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+WIDEST = 64
+"""Outputs of what may be a head of log losses."""
+
+TOLERANCE = 0.05
+"""How far from 1 is worth saying: BF16 makes some .01."""
+
+_ROWS = 1024
+_SPREAD = 0.1
+"""Between the tenth and the ninetieth of a hundred rows, over the median: logits and gradients in BF16 make some .02 of it. Other losses, and
+examples that are weighted, have more."""
+
+
+class LossWeight:
+    """Of one head, from a call's first rows. Waits for nothing."""
+
+    def __init__(self, x: Tensor, grad: Tensor, factor: Tensor, weight: Tensor, bias: Optional[Tensor]) -> None:
+        """`x` [rows, k]; `grad` [rows, n], which times `factor` is per example; `weight` [n, k], `bias` [n]."""
+        z = functional.linear(x[:_ROWS].float(), weight.detach().float(), None if bias is None else bias.detach().float())
+        grad = grad[:_ROWS].float() * factor
+        times = torch.where(grad > 0, grad / torch.sigmoid(z), -grad / torch.sigmoid(-z))
+        # Of rows that a task leaves out there is no gradient.
+        times = torch.where(grad != 0, times, torch.nan)
+        share = torch.tensor([0.1, 0.5, 0.9], device=times.device)
+        self._times = torch.nanquantile(times, share, dim=0)
+        self._squares = grad.square().mean(0)
+
+    def of_outputs(self) -> Optional[Tensor]:
+        """`[2, n]` on the CPU: how many times, and the mean square of the gradient; None where the loss is none of that kind."""
+        low, middle, high = self._times.cpu().unbind()
+        is_log_loss = bool((middle > 0).all()) and bool((high - low <= _SPREAD * middle).all())
+        return torch.stack([middle, self._squares.cpu()]) if is_log_loss else None
+
+
+def loss_weight(heads: Sequence[Optional[LossWeight]]) -> Optional[float]:
+    """How many times too high loss costs of a model with these heads are told; None where the loss of one is of another kind."""
+    found = [None if head is None else head.of_outputs() for head in heads]
+    known = [each for each in found if each is not None]
+    if not known or len(known) < len(found):
+        return None
+    times, squares = torch.cat(known, 1)
+    weight = float(squares.sum() / (squares / times).sum())
+    return weight if weight > 0 else None
+
+
+__all__ = ["LossWeight", "TOLERANCE", "WIDEST", "loss_weight"]
