@@ -6,7 +6,7 @@ use loka_core::{
     bench::{DeviceError, KernelDb, Latencies, devices, of_device},
     dispatch::{Policy, Totals, WantedOverride, overrides_of},
     model::{FileMagic, Gemm, ModSet, Results, Runtime},
-    plan::{Built, Plan, build_for, retime, standing},
+    plan::{Built, CarriedNoise, Plan, build_for, most_noise, retime, standing},
     probe::batch_of,
     tables::{read_kernels, read_results, write_results},
 };
@@ -98,10 +98,11 @@ pub fn run(args: &PlanArgs, json: bool) -> anyhow::Result<Outcome> {
     for warning in &built.warnings {
         output::note(&format!("warning: {warning}"));
     }
+    let noise = most_noise(&built.plan, &results.meta.manifest.sites);
     if json {
-        print_json(args, &built)?;
+        print_json(args, &built, noise.as_ref())?;
     } else {
-        print_table(args, &built);
+        print_table(args, &built, noise.as_ref());
     }
     Ok(Outcome::Done)
 }
@@ -185,18 +186,18 @@ fn put_up(plan: &mut Plan, args: &PlanArgs) {
     };
 }
 
-fn print_json(args: &PlanArgs, built: &Built) -> anyhow::Result<()> {
+fn print_json(args: &PlanArgs, built: &Built, noise: Option<&CarriedNoise>) -> anyhow::Result<()> {
     for (site, gemm, choice) in built.plan.choices() {
         output::json(&json!({"site": site, "gemm": gemm, "choice": choice}))?;
     }
     let Plan { totals, digest, policy, draft, runtime, device, .. } = &built.plan;
     output::json(&json!({
         "written": args.out, "policy": policy, "totals": totals, "warnings": built.warnings, "digest": digest,
-        "draft": draft, "runtime": runtime, "device": device,
+        "draft": draft, "runtime": runtime, "device": device, "most_noise": noise,
     }))
 }
 
-fn print_table(args: &PlanArgs, built: &Built) {
+fn print_table(args: &PlanArgs, built: &Built, noise: Option<&CarriedNoise>) {
     let plan = &built.plan;
     let heads = ["site", "fprop", ">x BF16", "dgrad", ">x BF16", "wgrad", ">x BF16", ">together"];
     let mut table = TextTable::new(&heads);
@@ -214,6 +215,9 @@ fn print_table(args: &PlanArgs, built: &Built) {
     output::line(&summary(plan));
     if let Some(promise) = promise(built) {
         output::line(&promise);
+    }
+    if let Some(noise) = noise {
+        output::line(&noise_words(noise));
     }
     if let Some(draft) = &plan.draft {
         output::line(&format!("a draft: {draft}"));
@@ -252,6 +256,16 @@ pub fn summary(plan: &Plan) -> String {
         "policy {}: {low} of {} GEMMs in FP8 · {speedup}{handed_on}{loss}{unknown}",
         plan.policy.name, totals.num_gemms
     )
+}
+
+fn noise_words(noise: &CarriedNoise) -> String {
+    let dgrads = match noise.dgrads {
+        0 => "alone".to_owned(),
+        1 => "and one dgrad behind it".to_owned(),
+        several => format!("and {several} dgrads behind it"),
+    };
+    let (most, wgrad) = (short(noise.share), short(noise.wgrad));
+    format!("adds at most {most} to the noise of a weight's gradient ({}: wgrad {wgrad} {dgrads})", noise.site)
 }
 
 /// What a step gains, in milliseconds, and what that rests on. `None`: no time is known.

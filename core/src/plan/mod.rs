@@ -3,6 +3,7 @@
 
 mod approval;
 mod build;
+mod carried;
 mod chained;
 mod check;
 mod diff;
@@ -17,6 +18,7 @@ mod rule;
 pub use approval::{ApprovalProblem, ApprovalStatus, Counted, SKEW_SECONDS, standing, why_not};
 pub(crate) use build::of_decided;
 pub use build::{Built, build, build_for};
+pub use carried::{CarriedNoise, most_noise};
 pub use check::{Finding, Severity, check};
 pub use diff::{Cause, Changes, ChoiceChange, Decided, Got, NEAR_TIE, PlanDiff, changes, diff};
 pub use document::{BESIDE, FORMAT, Plan, PlanError, PlanSite, VERSION, review_digest};
