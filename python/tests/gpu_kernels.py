@@ -491,11 +491,19 @@ def time_weights():
             print(f"{len(shapes)} of {shapes[0]} {dtype} | {us:.0f} | {copy_us / us:.2f}", flush=True)
 
 
+def magnitude(codes):
+    """E4M3 codes as bytes, zeros of either sign alike."""
+    return codes.view(torch.uint8).where(codes.float() != 0, torch.zeros_like(codes, dtype=torch.uint8))
+
+
+def is_nan(codes):
+    """Of such bytes."""
+    return codes & 0x7F == 0x7F
+
+
 def check_handed(checks):
     """What a linear gives the next one, and its gradient, against the steps apart by plain operations in FP32, but for the sign of
     zeros."""
-    magnitude = lambda codes: codes.view(torch.uint8).where(codes.float() != 0, torch.zeros_like(codes, dtype=torch.uint8))
-    is_nan = lambda codes: codes & 0x7F == 0x7F
     sizes = ((16, 256), (48, 512), (1040, 768), (6144, 4096), (16, 16384), (131072, 256))
     for tail, (rows, cols) in itertools.product(handed.TAILS, (*sizes, (80, 48), (336, 1200))):
         if tail == handed.NORMED and cols % 256:
@@ -549,8 +557,6 @@ def check_handed(checks):
 
 def check_gated(checks):
     """Likewise the product of what follows two linears, and both its gradients, alone and noting."""
-    magnitude = lambda codes: codes.view(torch.uint8).where(codes.float() != 0, torch.zeros_like(codes, dtype=torch.uint8))
-    is_nan = lambda codes: codes & 0x7F == 0x7F
     pairs = [*((gate, "linear") for gate in sorted(gated.GATES)), ("linear", "sigmoid"), ("swish", "relu")]
     sizes = ((16, 256), (80, 48), (336, 1200), (1040, 768), (6144, 4096), (16, 16384), (131072, 256))
     for (gate, other), (rows, cols), value in itertools.product(pairs, sizes, (None, math.nan, math.inf, 1e30)):

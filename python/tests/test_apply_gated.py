@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import torch
 from test_apply_blocks import batch
-from test_apply_handed import BF16, DELAYED, WIDTHS, Holds, Planned
+from test_apply_handed import BF16, DELAYED, WIDTHS, Feeds, Holds, Planned
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -146,14 +146,7 @@ class Module(SwiGlu):
         return self.w2(self.act(self.w1(x)) * self.w3(x))
 
 
-class Method(SwiGlu):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.LayerNorm(WIDTHS[0])
-
-    def forward(self, x):
-        return x + self.feed(self.norm(x))
-
+class Method(Feeds, SwiGlu):
     def feed(self, x):
         return self.drop(self.w2(F.silu(self.w1(x)) * self.w3(x)))
 

@@ -940,7 +940,7 @@ class Perceptron(nn.Module):
         return self._activation_fn(self._linear(input))
 
 
-class Method(Ffn):
+class Feeds:
     """As layers are written whose forward has more to do."""
 
     def __init__(self):
@@ -950,6 +950,8 @@ class Method(Ffn):
     def forward(self, x):
         return x + self.feed(self.norm(x))
 
+
+class Method(Feeds, Ffn):
     def feed(self, hidden):
         hidden = self.drop(F.gelu(self.w1(hidden)))
         return self.w2(hidden)

@@ -127,9 +127,8 @@ def gradient(
     with on(z.device):
         made = _gradient(dh, z, bias, other_z, other_bias, keep, inverse, other_inverse, gate, other_gate, sums, by, *told, plain)
     straight, turned, maxima, other_straight, other_turned, other_maxima, summed = made
-    if notes is not None:
-        return straight, turned, None, other_straight, other_turned, None, summed
-    return straight, turned, maxima, other_straight, other_turned, other_maxima, summed
+    seen = (maxima, other_maxima) if notes is None else (None, None)
+    return straight, turned, seen[0], other_straight, other_turned, seen[1], summed
 
 
 __all__ = ["gradient", "output"]

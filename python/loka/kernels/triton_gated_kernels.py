@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .triton_kernels import activated, biased, dropped, magnitude, note_tile, passed_back, store_codes
+from .triton_kernels import activated, biased, dropped, magnitude, note_tile, passed_back, store_codes, tile
 
 SIGMOID, LINEAR = tl.constexpr(6), tl.constexpr(7)
 """Their places in `gated`, behind those of `handed.TAILS`."""
@@ -41,11 +41,7 @@ def gated_output_kernel(
     TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
     """A tile of gate(z + bias) * gate(other_z + other_bias): codes and the largest, as `tail_output_kernel` has them."""
-    across = tl.cdiv(cols, TILE_COLS)
-    row = tl.program_id(0) // across * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    col = tl.program_id(0) % across * TILE_COLS + tl.arange(0, TILE_COLS)
-    inside = (row < rows)[:, None] & (col < cols)[None, :]
-    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    row, col, inside, at = tile(tl.program_id(0), rows, cols, TILE_ROWS, TILE_COLS)
     y = biased(tl.load(z + at, mask=inside, other=0.0).to(tl.float32), bias, col, cols, BIASED)
     other_y = biased(tl.load(other_z + at, mask=inside, other=0.0).to(tl.float32), other_bias, col, cols, OTHER_BIASED)
     # Biases make something of the rows past the end, too.
@@ -66,16 +62,12 @@ def gated_gradient_kernel(
 ):
     """A tile of the gradients of both z from that of `gated_output_kernel`'s: codes of each in both layouts, the largest of each, and with
     SUMS their sums over rows, in sums [tiles down, cols] and behind these, at `size`."""
-    across = tl.cdiv(cols, TILE_COLS)
-    row = tl.program_id(0) // across * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    col = tl.program_id(0) % across * TILE_COLS + tl.arange(0, TILE_COLS)
-    inside = (row < rows)[:, None] & (col < cols)[None, :]
-    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    row, col, inside, at = tile(tl.program_id(0), rows, cols, TILE_ROWS, TILE_COLS)
     y = biased(tl.load(z + at, mask=inside, other=0.0).to(tl.float32), bias, col, cols, BIASED)
     other_y = biased(tl.load(other_z + at, mask=inside, other=0.0).to(tl.float32), other_bias, col, cols, OTHER_BIASED)
     g = dropped(tl.load(dh + at, mask=inside, other=0.0), keep, at, inside, factor, DROPPED).to(tl.float32)
     a, other_a = gate(y, GATE), gate(other_y, OTHER_GATE)
-    to = (tl.program_id(0) // across).to(tl.int64) * cols + col
+    to = (tl.program_id(0) // tl.cdiv(cols, TILE_COLS)).to(tl.int64) * cols + col
     # One behind the other: of both at a time a program would not keep its values in registers.
     dz = tl.where(inside, through_gate(g * other_a, y, a, GATE), 0.0).to(tl.bfloat16)
     store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols, False)

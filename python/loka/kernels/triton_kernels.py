@@ -74,16 +74,24 @@ def amax_pair_kernel(
 
 
 @triton.jit
+def tile(program, rows, cols, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr):
+    """(rows, columns, which of its elements are there, where these lie in memory [rows, cols]) of the tile of that number; they are counted
+    along the columns first."""
+    across = tl.cdiv(cols, TILE_COLS)
+    row = program // across * TILE_ROWS + tl.arange(0, TILE_ROWS)
+    col = program % across * TILE_COLS + tl.arange(0, TILE_COLS)
+    inside = (row < rows)[:, None] & (col < cols)[None, :]
+    return row, col, inside, row.to(tl.int64)[:, None] * cols + col[None, :]
+
+
+@triton.jit
 def amax_rows_cols_kernel(
     x, row_amax, col_amax, rows, cols,
     STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
     """The largest |x| of every row and every column, as bits, into memory that holds zeros."""
-    across_all = tl.cdiv(cols, TILE_COLS)
-    row = tl.program_id(0) // across_all * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    col = tl.program_id(0) % across_all * TILE_COLS + tl.arange(0, TILE_COLS)
-    inside = (row < rows)[:, None] & (col < cols)[None, :]
-    bits = magnitude(tl.load(x + row.to(tl.int64)[:, None] * cols + col[None, :], mask=inside, other=0.0))
+    row, col, inside, at = tile(tl.program_id(0), rows, cols, TILE_ROWS, TILE_COLS)
+    bits = magnitude(tl.load(x + at, mask=inside, other=0.0))
     if STRAIGHT:
         tl.atomic_max(row_amax + row, tl.max(bits, 1), mask=row < rows, sem="relaxed")
     if TURNED:
@@ -100,10 +108,7 @@ def cast_tile(
     """One tile. PARTIALS > 0: one scale from that many maxima at `row_amax`; 0: one a row and one a column."""
     across_all = tl.cdiv(cols, TILE_COLS)
     down, across = program // across_all, program % across_all
-    row = down * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    col = across * TILE_COLS + tl.arange(0, TILE_COLS)
-    inside = (row < rows)[:, None] & (col < cols)[None, :]
-    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    row, col, inside, at = tile(program, rows, cols, TILE_ROWS, TILE_COLS)
     value = loaded(x, at, inside, ROUNDED)
     if PARTIALS > 0:
         amax = tl.max(tl.load(row_amax + tl.arange(0, PARTIALS)), 0)
@@ -207,11 +212,7 @@ def cast_known_kernel(
 ):
     """A tile a program by a scale that is known, a power of two: x is read once, for codes in both layouts and for the largest |x| of the
     tile as FP32, in partials[program] or noted (`note_tile`)."""
-    across_all = tl.cdiv(cols, TILE_COLS)
-    row = tl.program_id(0) // across_all * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    col = tl.program_id(0) % across_all * TILE_COLS + tl.arange(0, TILE_COLS)
-    inside = (row < rows)[:, None] & (col < cols)[None, :]
-    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    row, col, inside, at = tile(tl.program_id(0), rows, cols, TILE_ROWS, TILE_COLS)
     value = tl.load(x + at, mask=inside, other=0.0)
     by = tl.load(inverse)
     if STRAIGHT:
@@ -322,13 +323,9 @@ def weights_amax_kernel(
     TILE_COLS: tl.constexpr,
 ):
     """The largest |x| of every weight, or of each of its rows and columns, as bits, into memory that holds zeros."""
-    entry, tile, rows, cols = weight_entry(table, tile_of, ALIGNED)
+    entry, number, rows, cols = weight_entry(table, tile_of, ALIGNED)
     x = weight_part(entry, TYPE, ALIGNED)
-    across_all = tl.cdiv(cols, TILE_COLS)
-    row = tile // across_all * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    col = tile % across_all * TILE_COLS + tl.arange(0, TILE_COLS)
-    inside = (row < rows)[:, None] & (col < cols)[None, :]
-    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    row, col, inside, at = tile(number, rows, cols, TILE_ROWS, TILE_COLS)
     bits = magnitude(loaded(x, at, inside, ROUNDED))
     if ROWWISE:
         if STRAIGHT:
@@ -350,7 +347,7 @@ def weights_cast_kernel(
 ):
     """The tiles of all weights, by these maxima. ALIGNED: all parts of every weight lie at multiples of 16 bytes, and so
     does each of their rows."""
-    entry, tile, rows, cols = weight_entry(table, tile_of, ALIGNED)
+    entry, number, rows, cols = weight_entry(table, tile_of, ALIGNED)
     x = weight_part(entry, TYPE, ALIGNED)
     out = weight_part(entry + 1, CODES, ALIGNED)
     turned = weight_part(entry + 2, CODES, ALIGNED)
@@ -358,7 +355,7 @@ def weights_cast_kernel(
     col_scale = tl.load(entry + 4).to(tl.pointer_type(tl.float32))
     cast_tile(
         x, row_amax + tl.load(entry + 8), col_amax + tl.load(entry + 9), out, turned, row_scale, col_scale,
-        rows, cols, rows, tile, 0 if ROWWISE else 1, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS,
+        rows, cols, rows, number, 0 if ROWWISE else 1, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS,
         TILE_COLS, ROUNDED,
     )
 
@@ -565,11 +562,7 @@ def tail_output_kernel(
 ):
     """A tile of what `handed.TAILS[TAIL]` makes of z + bias: codes [rows, cols] in `both` and behind these, at `size`, [cols,
     rows]; and the largest of the tile. A norm's blocks are the tile's columns."""
-    across = tl.cdiv(cols, TILE_COLS)
-    row = tl.program_id(0) // across * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    col = tl.program_id(0) % across * TILE_COLS + tl.arange(0, TILE_COLS)
-    inside = (row < rows)[:, None] & (col < cols)[None, :]
-    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    row, col, inside, at = tile(tl.program_id(0), rows, cols, TILE_ROWS, TILE_COLS)
     value = biased(tl.load(z + at, mask=inside, other=0.0).to(tl.float32), bias, col, cols, BIASED)
     if TAIL == 0:
         value = value * block_norm_factor(value, TILE_COLS, EPS)
@@ -591,11 +584,7 @@ def tail_gradient_kernel(
     """A tile of the gradient of z from that of `tail_output_kernel`'s: its codes in both layouts, its largest, and with SUMS its
     sum over rows, in sums [tiles down, cols]. z of a ReLU: what comes out of it, or the codes of that as bytes, whose sign says
     what passed."""
-    across = tl.cdiv(cols, TILE_COLS)
-    row = tl.program_id(0) // across * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    col = tl.program_id(0) % across * TILE_COLS + tl.arange(0, TILE_COLS)
-    inside = (row < rows)[:, None] & (col < cols)[None, :]
-    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    row, col, inside, at = tile(tl.program_id(0), rows, cols, TILE_ROWS, TILE_COLS)
     value = tl.load(z + at, mask=inside, other=0).to(tl.float32)
     if z.dtype.element_ty == tl.int8:
         value = tl.where(value < 0, 0.0, 1.0)
@@ -613,5 +602,5 @@ def tail_gradient_kernel(
     largest = tl.max(tl.max(magnitude(dz), 1), 0)
     note_tile(largest, partials, tl.program_id(0), first, first_amax, first_count, second, second_amax, second_count, NOTED)
     if SUMS:
-        to = sums + (tl.program_id(0) // across).to(tl.int64) * cols + col
+        to = sums + (tl.program_id(0) // tl.cdiv(cols, TILE_COLS)).to(tl.int64) * cols + col
         tl.store(to, tl.sum(dz.to(tl.float32), 0), mask=col < cols)

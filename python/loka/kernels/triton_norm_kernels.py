@@ -6,7 +6,7 @@ through the rows: what the first pass read last is near.
 import triton
 import triton.language as tl
 
-from .triton_kernels import activated, biased, dropped, magnitude, note_tile, passed_back, store_codes
+from .triton_kernels import activated, biased, dropped, magnitude, note_tile, passed_back, store_codes, tile
 
 
 @triton.jit
@@ -69,12 +69,8 @@ def row_output_kernel(
     TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
     """As `tail_output_kernel`, behind a norm whose statistics are known."""
-    across = tl.cdiv(cols, TILE_COLS)
     program = tl.num_programs(0) - 1 - tl.program_id(0)
-    row = program // across * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    col = program % across * TILE_COLS + tl.arange(0, TILE_COLS)
-    inside = (row < rows)[:, None] & (col < cols)[None, :]
-    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+    row, col, inside, at = tile(program, rows, cols, TILE_ROWS, TILE_COLS)
     y = biased(tl.load(z + at, mask=inside, other=0.0).to(tl.float32), bias, col, cols, BIASED)
     if LAYER:
         y = y - tl.load(mean + row, mask=row < rows, other=0.0)[:, None]
@@ -147,11 +143,8 @@ def row_gradient_kernel(
 ):
     """As `tail_gradient_kernel`. sums [tiles down, 3, cols]: of dz, with SUMS, and for the gradients of the norm's weight and shift, where
     it has these."""
-    across = tl.cdiv(cols, TILE_COLS)
     program = tl.num_programs(0) - 1 - tl.program_id(0)
-    row = program // across * TILE_ROWS + tl.arange(0, TILE_ROWS)
-    col = program % across * TILE_COLS + tl.arange(0, TILE_COLS)
-    inside = (row < rows)[:, None] & (col < cols)[None, :]
+    row, col, inside, _ = tile(program, rows, cols, TILE_ROWS, TILE_COLS)
     hat, g, by_hat = gradients_of(
         dh, z, bias, keep, weight, shift, mean, rstd, row, col, rows, cols, factor, ACTIVATION, LAYER, BIASED, WEIGHED, SHIFTED, DROPPED
     )
@@ -163,7 +156,7 @@ def row_gradient_kernel(
     store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols, False)
     largest = tl.max(tl.max(magnitude(dz), 1), 0)
     note_tile(largest, partials, program, first, first_amax, first_count, second, second_amax, second_count, NOTED)
-    to = sums + (program // across).to(tl.int64) * 3 * cols + col
+    to = sums + (program // tl.cdiv(cols, TILE_COLS)).to(tl.int64) * 3 * cols + col
     if SUMS:
         tl.store(to, tl.sum(dz.to(tl.float32), 0), mask=col < cols)
     if WEIGHED:

@@ -329,8 +329,7 @@ class Record:
 
     def _say_loss(self) -> None:
         heads = sorted(name for name in self.entries.heads() if name in self.sites and self._ran(name))
-        found = [getattr(self.sites[name], "loss_weight", None) for name in heads]
-        weight = loss_weight(found)
+        weight = loss_weight([self.sites[name].loss_weight for name in heads])
         if weight is None or abs(weight - 1.0) <= LOSS_WEIGHT_TOLERANCE:
             return
         some = ", ".join(heads[:4]) + (", ..." if len(heads) > 4 else "")

@@ -231,10 +231,12 @@ class SiteStats:
         self.examples_this_step += self.examples
 
     def _weigh_loss(self, x: Tensor, grad: Tensor, factor: Tensor) -> None:
-        weight, bias = (getattr(self.module, name, None) for name in ("weight", "bias"))
-        if grad.shape[1] > WIDEST or not isinstance(weight, Tensor) or is_sharded(weight):
+        if grad.shape[1] > WIDEST:
             return
-        if weight.device == x.device and weight.shape == (grad.shape[1], x.shape[1]):
+        weight, bias = (getattr(self.module, name, None) for name in ("weight", "bias"))
+        if not isinstance(weight, Tensor) or is_sharded(weight) or weight.device != x.device:
+            return
+        if weight.shape == (grad.shape[1], x.shape[1]):
             self.loss_weight = LossWeight(x, grad, factor, weight, bias)
 
     def misfit(self, tensors: Mapping[str, Tensor]) -> Optional[str]:
