@@ -41,6 +41,7 @@ from loka.plans.canary import WATCH, canary_of
 from loka.plans.gemm_health import Beyond, Predicted, Seen, json_lines, judge, predicted_of
 from loka.plans.linear import wanted_scales
 from ranker import PLAN, Ranker, batch
+from ranks_support import joined
 from test_apply_distributed import FSDP2_ON_CPU, shard
 from triton_support import PYTHON, interpreted, needs_triton
 
@@ -849,8 +850,7 @@ def checked_on_two(rank, on_violation):
 
 def work(rank, folder):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=WORLD)
-    try:
+    with joined(rank, folder, WORLD):
         found = {}
         for mode in ("warn", "bf16"):
             said, kernel, seen = checked_on_two(rank, mode)
@@ -865,12 +865,7 @@ def work(rank, folder):
             model = shard(applied(check_every=1), each_linear=True)
             train(model, 2)
             found["fsdp"] = [loka.health(model).steps, [row.verdict for row in loka.health(model).rows].count("ok")]
-        dist.barrier()
         pathlib.Path(folder, f"rank-{rank}.json").write_text(json.dumps(found))
-        # Not through Python's own end: gloo's threads may still run then, and abort the process.
-        os._exit(0)
-    finally:
-        dist.destroy_process_group()
 
 
 @unittest.skipUnless(dist.is_available() and dist.is_gloo_available(), "PyTorch without gloo")

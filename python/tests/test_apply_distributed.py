@@ -17,6 +17,7 @@ from torch import nn
 
 import loka
 from ranker import PLAN, Ranker, batch, forged
+from ranks_support import joined
 
 WORLD = 2
 DELAYED = "cublaslt/fp8-delayed"
@@ -184,8 +185,7 @@ def check_following(rank, make, plan, expected, factor):
 def work(rank, folder, plan):
     warnings.simplefilter("ignore", FutureWarning)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=WORLD)
-    try:
+    with joined(rank, folder, WORLD):
         losses, gradients = expected()
         following = alone(plan)
         factor = fsdp_factor(rank) if FSDP2_ON_CPU else 1.0
@@ -198,12 +198,7 @@ def work(rank, folder, plan):
                 check_following(rank, make, plan, following, factor if "fsdp" in name else 1.0)
             except Exception as error:
                 raise AssertionError(f"{name}: {type(error).__name__}: {error}") from error
-        dist.barrier()
         pathlib.Path(folder, f"done-{rank}").write_text(" ".join(map(str, losses)))
-        # Not through Python's own end: gloo's threads may still run then, and abort the process.
-        os._exit(0)
-    finally:
-        dist.destroy_process_group()
 
 
 @unittest.skipUnless(dist.is_available() and dist.is_gloo_available(), "PyTorch without gloo")

@@ -10,6 +10,7 @@ import tempfile
 import unittest
 from unittest import mock
 
+from ranks_support import joined
 from record_support import batch, loka, loka_binary, loss_of, read, small_model
 
 import numpy as np
@@ -24,15 +25,6 @@ from loka.record import replicas
 BACKEND = os.environ.get("LOKA_BACKEND", "gloo")
 
 
-def join(rank, folder, world=2):
-    """Into the process group; gives the device of this rank, which is the current one."""
-    device = torch.device("cuda", rank) if BACKEND == "nccl" else torch.device("cpu")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    dist.init_process_group(BACKEND, init_method=f"file://{folder}/store", rank=rank, world_size=world)
-    return device
-
-
 def batch_on(device, size, seed):
     """`batch`, on a device."""
     return [part.to(device) for part in batch(size, seed)]
@@ -40,8 +32,7 @@ def batch_on(device, size, seed):
 
 def shards(rank, folder, how):
     """One rank's training: rank r sees batches of seed 10 r + step."""
-    device = join(rank, folder)
-    try:
+    with joined(rank, folder, 2, BACKEND) as device:
         model = small_model().to(device)
         recorder = package.Recorder(model, f"{folder}/run", every=1, save_every=2, name="small", history="all")
         if how == "fsdp2 after attach":
@@ -68,14 +59,11 @@ def shards(rank, folder, how):
         assert recorder.warnings == [], recorder.warnings
         # Another one finds the model free again.
         package.Recorder(wrapped, f"{folder}/other").attach().detach()
-    finally:
-        dist.destroy_process_group()
 
 
 def chosen(rank, folder, given):
     """Two ranks, of which `given` record."""
-    device = join(rank, folder)
-    try:
+    with joined(rank, folder, 2, BACKEND) as device:
         model = small_model().to(device)
         wrapped = torch.nn.parallel.DistributedDataParallel(model)
         plain = [type(module) for module in model.modules()]
@@ -98,14 +86,11 @@ def chosen(rank, folder, given):
             assert str(error) == "ranks names rank 2, and there are 2", error
         else:
             raise AssertionError("a rank that there is not")
-    finally:
-        dist.destroy_process_group()
 
 
 def without_the_first(rank, folder):
     """Two ranks that record, of which the second one alone saves."""
-    device = join(rank, folder)
-    try:
+    with joined(rank, folder, 2, BACKEND) as device:
         replicas.PATIENCE_S = 0.2
         model = small_model().to(device)
         wrapped = torch.nn.parallel.DistributedDataParallel(model)
@@ -117,14 +102,11 @@ def without_the_first(rank, folder):
             loss_of(wrapped(x), target).backward()
             recorder.step()
         dist.barrier()
-    finally:
-        dist.destroy_process_group()
 
 
 def kept_as(rank, folder, how):
     """Two ranks of DDP that keep weights in another way than as they are."""
-    device = join(rank, folder)
-    try:
+    with joined(rank, folder, 2, BACKEND) as device:
         torch.manual_seed(0)
         layers = [torch.nn.Linear(6, 32), torch.nn.SiLU(), torch.nn.Linear(32, 32), torch.nn.Linear(32, 1)]
         model = torch.nn.Sequential(*layers).to(device)
@@ -136,8 +118,6 @@ def kept_as(rank, folder, how):
                 recorder.loss(loss_of(wrapped(x), target)).backward()
                 optimizer.step()
                 optimizer.zero_grad()
-    finally:
-        dist.destroy_process_group()
 
 
 WIDE = 50.0
@@ -149,8 +129,7 @@ MANY = int(os.environ.get("LOKA_RANKS", "4"))
 
 def extremes(rank, folder, given):
     """Many ranks, of which `given` record and the others keep extremes; the batches of the last are wider."""
-    device = join(rank, folder, MANY)
-    try:
+    with joined(rank, folder, MANY, BACKEND) as device:
         model = small_model().to(device)
         wrapped = torch.nn.parallel.DistributedDataParallel(model)
         optimizer = torch.optim.SGD(wrapped.parameters(), 1e-4)
@@ -166,8 +145,6 @@ def extremes(rank, folder, given):
         alone = given is not None and rank not in given
         assert (f"rank {rank} of {MANY} records extremes alone, by ranks=: 0, 2 do" in text) == alone, text
         assert ("small: 3 sites" in text) != alone, text
-    finally:
-        dist.destroy_process_group()
 
 
 class Lists(torch.nn.Module):
@@ -187,8 +164,7 @@ def lists(rank, folder):
     """Parameters that functions read are whole ones, while the module that multiplies runs."""
     from torch.distributed.fsdp import fully_shard
 
-    device = join(rank, folder)
-    try:
+    with joined(rank, folder, 2, BACKEND) as device:
         model = torch.nn.Sequential(Lists(), torch.nn.Linear(6, 1)).to(device)
         fully_shard(model[0])
         fully_shard(model)
@@ -201,16 +177,13 @@ def lists(rank, folder):
                 optimizer.zero_grad()
         assert recorder.sites == ["1", "0.down.0", "0.up.0"], recorder.sites
         assert recorder.coverage["sites"] == recorder.coverage["flops"], recorder.coverage
-    finally:
-        dist.destroy_process_group()
 
 
 def sharded(rank, folder, given):
     """Sharded weights are gathered from all ranks at a save: those that do not record join it."""
     from torch.distributed.fsdp import fully_shard
 
-    device = join(rank, folder, MANY)
-    try:
+    with joined(rank, folder, MANY, BACKEND) as device:
         model = small_model().to(device)
         later = package.Recorder(model, f"{folder}/later", every=1, name="small", ranks=given, history="all").attach()
         wrapped = fully_shard(model)
@@ -239,8 +212,6 @@ def sharded(rank, folder, given):
         weights = {name: value.full_tensor().cpu() for name, value in wrapped.state_dict().items()}
         if rank == 0:
             torch.save(weights, f"{folder}/weights.pt")
-    finally:
-        dist.destroy_process_group()
 
 
 class Ranks(unittest.TestCase):
