@@ -6,7 +6,8 @@ recorder and the binary.
 
 wgrad: the GEMM's own error over the noise of the same batch. dgrad: the site's dx is replaced by the FP8 one in a real backward,
 and what that changes in the weight gradient of the next site upstream is held against *its* noise: that the share carries over
-is a claim of docs/concepts/method.md. fprop: 1/2 E[(sum of g . dy)^2] over an example's rows, by the same rows' g and error. The noise is from
+is a claim of docs/concepts/method.md. What stays of an error in the mean over batches, beside its slope on the gradient, is told apart from
+the rest: it does not average out over steps, as noise does. fprop: 1/2 E[(sum of g . dy)^2] over an example's rows, by the same rows' g and error. The noise is from
 per-example gradients, sums of g x^T, formed one by one for 64 examples of each batch as a check of the sums that are used for all.
 """
 
@@ -233,14 +234,59 @@ def noise_of(x: Tensor, dy: Tensor) -> float:
     return float(m * (second - mean.square().sum()) * m / (m - 1))
 
 
-def measured(model: nn.Module, data: List, kernels: List[str]) -> Dict[Tuple[str, str, str], float]:
+class Means:
+    """Errors of a gradient and the gradients, batch by batch."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sums: Tuple[Tensor, ...] = ()
+        self.squares, self.product, self.noise = [0.0, 0.0], 0.0, 0.0
+
+    def add(self, error: Tensor, gradient: Tensor, noise: float) -> None:
+        both = (error, gradient)
+        self.sums = both if not self.count else tuple(map(torch.add, self.sums, both))
+        self.count += 1
+        self.squares = [before + float(one.square().sum()) for before, one in zip(self.squares, both)]
+        self.product += float((error * gradient).sum())
+        self.noise += noise
+
+    @property
+    def slope(self) -> float:
+        """Of the error on the gradient."""
+        return self.product / self.squares[1]
+
+    @property
+    def share(self) -> float:
+        """|E e|^2 of what the slope leaves of the error, over the noise of a batch; without what few batches make of it."""
+        left, square = self.sums[0] - self.slope * self.sums[1], self._square_left()
+        return (float(left.square().sum()) - square) / (self.count - 1) / self.noise
+
+    @property
+    def signal(self) -> float:
+        """|E G|^2 over the noise of a batch, likewise."""
+        return (float(self.sums[1].square().sum()) - self.squares[1]) / (self.count - 1) / self.noise
+
+    def _square_left(self) -> float:
+        return self.squares[0] - 2 * self.slope * self.product + self.slope**2 * self.squares[1]
+
+
+Key = Tuple[str, str, str]
+
+
+def measured(model: nn.Module, data: List, kernels: List[str]) -> Tuple[Dict[Key, float], Dict[Key, Means]]:
+    """Noise shares and loss costs; and what stays of errors of gradients."""
     swapped = Swapped(model)
     upstream = model.upstream
-    top: Dict[Tuple[str, str, str], float] = {}
-    bottom: Dict[Tuple[str, str, str], float] = {}
+    top: Dict[Key, float] = {}
+    bottom: Dict[Key, float] = {}
+    means: Dict[Key, Means] = {}
 
-    def add(key: Tuple[str, str, str], error: float, noise: float) -> None:
+    def add(key: Key, error: float, noise: float) -> None:
         top[key], bottom[key] = top.get(key, 0.0) + error, bottom.get(key, 0.0) + noise
+
+    def add_gradient(key: Key, error: Tensor, gradient: Tensor, noise: float) -> None:
+        add(key, float(error.square().sum()), noise)
+        means.setdefault(key, Means()).add(error, gradient, noise)
 
     for x, y in data:
         clean = swapped.run(x, y)
@@ -257,24 +303,25 @@ def measured(model: nn.Module, data: List, kernels: List[str]) -> Dict[Tuple[str
                 add((name, "fprop", kernel), 0.5 * float(costs.square().mean()), 1.0)
                 if kernel == BF16:
                     continue
-                error = product(dy.T.contiguous(), inputs.T.contiguous(), kernel).double() - dy.double().T @ inputs.double()
-                add((name, "wgrad", kernel), float(error.square().sum()), noise[name])
+                gradient = dy.double().T @ inputs.double()
+                error = product(dy.T.contiguous(), inputs.T.contiguous(), kernel).double() - gradient
+                add_gradient((name, "wgrad", kernel), error, gradient, noise[name])
             for name, above in upstream.items() if kernel != BF16 else ():
                 swapped.wrong = {name: lambda dy, weight: product(dy, weight.T.contiguous(), kernel)}
                 changed = swapped.run(x, y)
                 swapped.wrong = {}
-                gradient = lambda of: torch.einsum("btn,btk->nk", of[above][1].double(), of[above][0].double())
-                add((name, "dgrad", kernel), float((gradient(changed) - gradient(clean)).square().sum()), noise[above])
-    return {key: top[key] / bottom[key] for key in top}
+                of_x, of_changed = (torch.einsum("btn,btk->nk", of[above][1].double(), of[above][0].double()) for of in (clean, changed))
+                add_gradient((name, "dgrad", kernel), of_changed - of_x, of_x, noise[above])
+    return {key: top[key] / bottom[key] for key in top}, means
 
 
-def predicted(binary: str, trace: Path, batch: int, kernels: List[str]) -> Dict[Tuple[str, str, str], Tuple[float, str]]:
+def predicted(binary: str, trace: Path, batch: int, kernels: List[str]) -> Dict[Key, Tuple[float, str]]:
     with tempfile.TemporaryDirectory() as folder:
         command = [binary, "probe", str(trace), "--out", f"{folder}/r.results.parquet", "--json", "--engine", "cpu", "--rows", str(batch)]
         command += [part for kernel in kernels for part in ("--kernels", kernel)]
         lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     rows = [row for row in map(json.loads, lines) if row.get("error")]
-    found: Dict[Tuple[str, str, str], Tuple[float, str]] = {}
+    found: Dict[Key, Tuple[float, str]] = {}
     for row in rows:
         noise, key = row["error"].get("noise"), (row["site"], row["gemm"], row["kernel"])
         if noise:
@@ -305,16 +352,26 @@ def main() -> None:
             out = (args.out or Path(folder)) / name
             train(model, args.steps, args.batch, out, args.history)
             trace = next(out.glob("*.trace.safetensors"), out)
-            found = measured(model, list(batches(args.batches, args.batch, 9)), kernels)
+            found, means = measured(model, list(batches(args.batches, args.batch, 9)), kernels)
             wanted = predicted(args.loka, trace, args.batch, kernels)
         print(f"{name}\n{'site':<16} {'gemm':<6} {'kernel':<24} {'measured':>10} {'predicted':>10} {'ratio':>6}")
         for key, value in sorted(found.items()):
             share, basis = wanted[key]
             ratios.setdefault("loss cost" if key[1] == "fprop" else key[1], []).append(share / value)
             print(f"{key[0]:<16} {key[1]:<6} {key[2]:<24} {value:>10.3e} {share:>10.3e} {share / value:>6.2f}  {basis}", flush=True)
+        print_means(means, found)
     print(f"\npredicted over measured, {', '.join(args.model)}: GEMMs x kernels")
     for figure, all_of in sorted(ratios.items()):
         print(summary(figure, all_of))
+
+
+def print_means(means: Dict[Key, Means], shares: Dict[Key, float]) -> None:
+    """What stays of each error; `signal`: the gradient's own mean, in the same unit."""
+    print(f"\n{'site':<16} {'gemm':<6} {'kernel':<24} {'slope':>10} {'stays':>10} {'of share':>9} {'signal':>9} {'stays/signal':>13}")
+    for key, of in sorted(means.items()):
+        told = f"{of.slope:>10.1e} {of.share:>10.1e} {of.share / shares[key]:>9.3f} {of.signal:>9.2e} {of.share / of.signal:>13.1e}"
+        print(f"{key[0]:<16} {key[1]:<6} {key[2]:<24} {told}", flush=True)
+    print()
 
 
 def summary(figure: str, ratios: List[float]) -> str:
