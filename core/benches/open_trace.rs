@@ -66,7 +66,7 @@ fn data() -> TraceData {
         recorded_at: None,
         extra: Default::default(),
     };
-    let loss = Loss { name: "log_loss".to_owned(), value: 0.5, extra: Default::default() };
+    let loss = Loss { name: "log_loss".to_owned(), value: 0.5, weight: None, extra: Default::default() };
     let described = sites.iter().map(|stats| stats.site.clone()).collect();
     let manifest = Manifest {
         version: 1,

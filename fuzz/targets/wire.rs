@@ -92,7 +92,7 @@ fn opened() -> SequencedSession {
             recorded_at: None,
             extra: Default::default(),
         },
-        loss: Loss { name: "loss".to_owned(), value: 1.0, extra: Default::default() },
+        loss: Loss { name: "loss".to_owned(), value: 1.0, weight: None, extra: Default::default() },
         quantile_probs: Vec::new(),
         sites: vec![site("a"), site("a.b")],
         extra: Default::default(),

@@ -1,6 +1,7 @@
-"""What the Recorder says of a loss that is so many times a log loss."""
+"""What a trace says of a loss that is so many times a log loss, and what Probe makes of it."""
 
 import contextlib
+import json
 import os
 import pathlib
 import sys
@@ -14,6 +15,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from record_support import loka as loka_program, loka_binary, read
 
 import loka
 
@@ -41,7 +44,8 @@ def alone(z, y):
 
 
 class Said(unittest.TestCase):
-    def said(self, loss, model=None, compiled=False, autocast=False, labels=None, **options):
+    def times(self, loss, model=None, compiled=False, autocast=False, labels=None, costs=False, **options):
+        """How many times a log loss the trace says that it is."""
         torch.manual_seed(0)
         model = model or Tasks()
         run = torch.compile(model, backend="aot_eager") if compiled else model
@@ -57,42 +61,63 @@ class Said(unittest.TestCase):
                     recorder.loss(loss(z, y)).backward()
                     optimizer.step()
                     optimizer.zero_grad()
-        return [each for each in recorder.warnings if "log loss" in each]
+            self.assertFalse([each for each in recorder.warnings if "loss" in each], recorder.warnings)
+            self.report = str(recorder.report())
+            (trace,) = pathlib.Path(folder).glob("*.trace.safetensors")
+            self.costs = self.costs_of(trace) if costs else None
+            times = read(trace)[0]["loss"].get("weight")
+        self.assertEqual(times is not None, "times the log loss of the heads' predictions" in self.report)
+        return times
+
+    def costs_of(self, trace):
+        """Site -> the loss cost of FP8 as Probe tells it, over the loss."""
+        asked = ("--kernels", "cublaslt/fp8-rowwise", "--engine", "cpu", "--max-draws", 16, "--out", f"{trace}.results.parquet")
+        ran = loka_program("probe", trace, *asked, "--json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        rows = [line for line in map(json.loads, ran.stdout.splitlines()) if line.get("gemm") == "fprop" and line["error"]]
+        return {row["site"]: row["error"]["loss_cost"]["value"] / read(trace)[0]["loss"]["value"] for row in rows}
+
+    @unittest.skipIf(loka_binary() is None, "no loka binary: set LOKA_BIN")
+    def test_loss_costs_go_by_it(self):
+        self.times(lambda z, y: bce(z, y) * TASKS, costs=True)
+        whole = self.costs
+        # Adam trains the same by a loss that is a quarter.
+        self.times(bce, costs=True)
+        self.assertEqual(list(whole), ["body.0"])
+        for site, cost in whole.items():
+            self.assertAlmostEqual(self.costs[site] / cost, 1.0, delta=0.02, msg=site)
 
     def test_a_mean_over_tasks(self):
         for kind in ({}, {"compiled": True, "autocast": True}, {"model": Tasks(apart=True)}):
-            (said,) = self.said(bce, **kind)
-            self.assertIn("the loss is 0.25 times the log loss of what heads.0", said)
-            self.assertIn("loss_reduction=1 / (4 * examples)", said)
+            self.assertAlmostEqual(self.times(bce, **kind), 0.25, delta=0.01)
+            self.assertIn("(a mean over 4 tasks or tokens?): loss costs go by that", self.report)
 
-    def test_what_it_asks_for_is_enough(self):
-        self.assertEqual(self.said(bce, loss_reduction=1 / (4 * ROWS)), [])
+    def test_what_is_told_by_hand_is_enough(self):
+        self.assertIsNone(self.times(bce, loss_reduction=1 / (4 * ROWS)))
+        self.assertNotIn("times the log loss", self.report)
 
     def test_a_weight(self):
-        (said,) = self.said(lambda z, y: 0.1 * bce(z, y) * TASKS, autocast=True)
-        self.assertRegex(said, r"the loss is 0\.1(00)? times .*loss_reduction=1 / \(10 \* examples\)")
-        (said,) = self.said(lambda z, y: 2.5 * TASKS * bce(z, y))
-        self.assertIn("loss_reduction=2.5 / examples", said)
+        self.assertAlmostEqual(self.times(lambda z, y: 0.1 * bce(z, y) * TASKS, autocast=True), 0.1, delta=0.005)
+        self.assertAlmostEqual(self.times(lambda z, y: 2.5 * TASKS * bce(z, y)), 2.5, delta=0.01)
+        self.assertIn("(a weight?)", self.report)
 
     def test_sums_of_tasks_and_losses_of_other_kinds_are_let_be(self):
-        self.assertEqual(self.said(lambda z, y: bce(z, y) * TASKS), [])
-        self.assertEqual(self.said(lambda z, y: bce(z, y, reduction="none").sum(1).mean(), autocast=True), [])
-        self.assertEqual(self.said(F.mse_loss), [])
-        self.assertEqual(self.said(lambda z, y: F.cross_entropy(z, y), labels=lambda x: x[:, :TASKS].argmax(1)), [])
+        self.assertIsNone(self.times(lambda z, y: bce(z, y) * TASKS))
+        self.assertIsNone(self.times(lambda z, y: bce(z, y, reduction="none").sum(1).mean(), autocast=True))
+        self.assertIsNone(self.times(F.mse_loss))
+        self.assertIsNone(self.times(lambda z, y: F.cross_entropy(z, y), labels=lambda x: x[:, :TASKS].argmax(1)))
         weighted = lambda z, y: (bce(z, y, reduction="none") * torch.rand(ROWS, 1)).mean()
-        self.assertEqual(self.said(weighted), [])
+        self.assertIsNone(self.times(weighted))
         soft = lambda x: torch.sigmoid(3 * x[:, :TASKS])
-        self.assertEqual(self.said(bce, labels=soft), [])
+        self.assertIsNone(self.times(bce, labels=soft))
 
     def test_a_task_of_those_that_clicked(self):
-        (said,) = self.said(alone, Tasks(2, apart=True))
         # Of half the examples, so its gradients are twice as large: 1 and 2 times, by their squares.
-        times = float(said.split("the loss is ")[1].split(" times")[0])
-        self.assertTrue(1.3 < times < 1.8, said)
+        times = self.times(alone, Tasks(2, apart=True))
+        self.assertTrue(1.3 < times < 1.8, times)
 
     def test_a_scale_that_nobody_told_of(self):
-        (said,) = self.said(lambda z, y: bce(z, y) * TASKS * 2.0**16)
-        self.assertIn("the loss is 6.55e+04 times", said)
+        self.assertAlmostEqual(self.times(lambda z, y: bce(z, y) * TASKS * 2.0**16) / 2**16, 1.0, delta=0.01)
 
 
 if __name__ == "__main__":

@@ -66,11 +66,12 @@ fn print_table(trace: &Trace, problems: &[(String, String)], deep: bool) {
     let manifest = trace.manifest();
     output::line(&format!("{}: {} at step {}", trace.file(), manifest.model.name, manifest.run.step));
     output::line(&format!(
-        "{} sites · {} parameters · {} {} · recorded every {} steps on {}",
+        "{} sites · {} parameters · {} {}{} · recorded every {} steps on {}",
         manifest.sites.len(),
         manifest.model.parameters,
         manifest.loss.name,
         output::short(manifest.loss.value),
+        manifest.loss.weight.map_or_else(String::new, |times| format!(" ({} times a log loss)", output::short(times))),
         manifest.run.every,
         manifest.run.device,
     ));

@@ -88,8 +88,19 @@ impl Run {
 pub struct Loss {
     pub name: String,
     pub value: f64,
+    /// How many times the log loss of the model's predictions it is, where a recorder saw that in the heads' gradients. `None`: once, as far
+    /// as is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
     #[serde(flatten)]
     pub extra: Map<String, Value>,
+}
+
+impl Loss {
+    /// How many times a log loss; 1 where nobody said.
+    pub fn times(&self) -> f64 {
+        self.weight.unwrap_or(1.0)
+    }
 }
 
 /// The value of the safetensors metadata key `loka.trace`. Unknown keys are kept.

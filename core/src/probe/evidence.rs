@@ -53,7 +53,8 @@ impl Evidence {
         if let Some((numerator, denominator)) = draw.block {
             self.block.push(Ratio { numerator, denominator });
         }
-        self.loss_cost.extend(draw.loss_cost.map(|cost| cost * self.loss_cost_factor.unwrap_or(1.0)));
+        let factor = self.loss_cost_factor.unwrap_or(1.0) / against.loss_weight;
+        self.loss_cost.extend(draw.loss_cost.map(|cost| cost * factor));
         self.flushed.extend(draw.flushed);
         self.total.add(draw);
     }
@@ -111,12 +112,14 @@ impl Noise {
     }
 }
 
-/// What a draw's error is held against as noise.
+/// What a draw's error is held against: as noise, and as what it costs.
 pub(super) struct Against {
     pub gemm: Gemm,
     /// Outputs of a row.
     pub cols: usize,
     pub noise: Option<GradientNoise>,
+    /// How many times a log loss the gradients are of.
+    pub loss_weight: f64,
 }
 
 impl Against {

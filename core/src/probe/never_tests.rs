@@ -27,6 +27,10 @@ impl SiteSource for Frozen {
         self.trace.loss()
     }
 
+    fn loss_weight(&self) -> f64 {
+        self.trace.loss_weight()
+    }
+
     fn stats(&self, id: &SiteId) -> Result<SiteStats, String> {
         let mut stats = self.trace.stats(id)?;
         stats.site.grads = self.grads;

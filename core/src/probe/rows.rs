@@ -80,6 +80,10 @@ impl SiteSource for AtRows<'_> {
         self.trace.loss()
     }
 
+    fn loss_weight(&self) -> f64 {
+        self.trace.loss_weight()
+    }
+
     fn stats(&self, id: &SiteId) -> Result<SiteStats, String> {
         let mut stats = self.trace.stats(id)?;
         if let Some(site) = self.sites.iter().find(|site| site.id == *id) {

@@ -24,6 +24,9 @@ pub trait SiteSource: Sync {
     /// The loss that was recorded; 0: nobody said.
     fn loss(&self) -> f64;
 
+    /// How many times a log loss that is, above 0: so many times too large is 1/2 E[(g . dy)^2] for what the loss changes by.
+    fn loss_weight(&self) -> f64;
+
     /// One site's statistics, or why it is unusable.
     fn stats(&self, site: &SiteId) -> Result<SiteStats, String>;
 }
@@ -178,7 +181,8 @@ impl ProbeShared<'_> {
         }
         let stop = || !self.control.goes_on() || self.lost.get().is_some();
         let outcome = self.open(id).and_then(|job| {
-            let mut task = task.unwrap_or_else(|| Box::new(SiteTask::new(job.stats.site.clone())));
+            let mut task =
+                task.unwrap_or_else(|| Box::new(SiteTask::new(job.stats.site.clone(), self.source.loss_weight())));
             let mut report = |rows| (self.sink)(ProbeEvent::Rows(rows));
             let advanced = task.advance(job, self.engine, self.config, first_look, &stop, &mut report);
             if let Err(EngineError::Lost(reason)) = &advanced

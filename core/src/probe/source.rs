@@ -20,6 +20,10 @@ impl SiteSource for Trace {
         self.manifest().loss.value
     }
 
+    fn loss_weight(&self) -> f64 {
+        self.manifest().loss.times()
+    }
+
     fn stats(&self, site: &SiteId) -> Result<SiteStats, String> {
         self.site_stats(site).map_err(|error| error.to_string())
     }

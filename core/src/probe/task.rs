@@ -36,6 +36,8 @@ pub struct SiteTask {
     scales: StaticScales,
     noise: Noise,
     rows: ExampleRows,
+    /// How many times a log loss the recorded one is.
+    loss_weight: f64,
     /// Directions that cannot be drawn, and why.
     failed: BTreeMap<Gemm, String>,
     /// Directions drawn to the end.
@@ -52,7 +54,7 @@ struct Advance<'a> {
 }
 
 impl SiteTask {
-    pub fn new(site: Site) -> Self {
+    pub fn new(site: Site, loss_weight: f64) -> Self {
         Self {
             site,
             evidence: BTreeMap::new(),
@@ -61,6 +63,7 @@ impl SiteTask {
             scales: StaticScales::default(),
             noise: Noise::default(),
             rows: ExampleRows::default(),
+            loss_weight,
             failed: BTreeMap::new(),
             ended: BTreeSet::new(),
         }
@@ -181,7 +184,8 @@ impl SiteTask {
     }
 
     fn against(&self, gemm: Gemm) -> Against {
-        Against { gemm, cols: self.shape().rows_reduced_cols(gemm).2, noise: self.noise.of_batch }
+        let cols = self.shape().rows_reduced_cols(gemm).2;
+        Against { gemm, cols, noise: self.noise.of_batch, loss_weight: self.loss_weight }
     }
 
     fn entry(&mut self, gemm: Gemm, way: Backend) -> &mut Evidence {

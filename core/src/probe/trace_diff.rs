@@ -295,6 +295,10 @@ mod tests {
             self.1
         }
 
+        fn loss_weight(&self) -> f64 {
+            1.0
+        }
+
         fn stats(&self, site: &SiteId) -> Result<SiteStats, String> {
             let of = |variance: f64| Distribution {
                 count: 1000,

@@ -131,6 +131,8 @@ pub(super) enum TraceCause {
     Version(String),
     #[error("quantile_probs are not ascending in (0, 1)")]
     QuantileProbs,
+    #[error("loss.weight is {0}, expected a positive number")]
+    LossWeight(f64),
     #[error("the site is listed twice")]
     SiteTwice,
 

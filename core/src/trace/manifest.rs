@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::error::{Fault, TraceCause};
-use crate::model::{Grads, Manifest, Run, Site, SiteId};
+use crate::model::{Grads, Loss, Manifest, Run, Site, SiteId};
 
 /// A site's key in the manifest that says why it has no usable statistics. We write it when a merge
 /// could not use a site; readers that do not know it find tensors missing.
@@ -38,6 +38,7 @@ pub(super) fn parse(text: &str) -> Result<Manifest, Fault> {
     manifest.sites = sites.into_iter().enumerate().map(|(i, site)| parse_site(i, site)).collect::<Result<_, _>>()?;
     check_unique(&manifest.sites)?;
     check_probs(&manifest.quantile_probs)?;
+    check_weight(&manifest.loss)?;
     Ok(manifest)
 }
 
@@ -102,6 +103,12 @@ fn check_probs(probs: &[f64]) -> Result<(), Fault> {
     }
 }
 
+/// Costs are divided by it.
+fn check_weight(loss: &Loss) -> Result<(), Fault> {
+    let times = loss.times();
+    if times > 0.0 && times.is_finite() { Ok(()) } else { Err(TraceCause::LossWeight(times).into()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,5 +144,17 @@ mod tests {
         let site = r#"{"id":"a","m":1,"k":2,"n":3,"dtype":"f32"}"#;
         assert_eq!(*parse(&text("1", &format!("[{site},{site}]"))).unwrap_err().cause, TraceCause::SiteTwice);
         assert!(parse(&text("1", "3")).is_err());
+    }
+
+    #[test]
+    fn costs_are_divided_by_a_positive_weight_of_the_loss_alone() {
+        let with =
+            |weight: &str| text("1", "[]").replace(r#""value":0.5"#, &format!(r#""value":0.5,"weight":{weight}"#));
+        assert_eq!(parse(&text("1", "[]")).unwrap().loss.times(), 1.0);
+        assert_eq!(parse(&with("0.25")).unwrap().loss.times(), 0.25);
+        for (given, told) in [("0", 0.0), ("-1", -1.0)] {
+            assert_eq!(*parse(&with(given)).unwrap_err().cause, TraceCause::LossWeight(told));
+        }
+        assert!(parse(&with("\"a quarter\"")).is_err());
     }
 }

@@ -1,8 +1,8 @@
 """Takes what a head read and the gradient of what it gave; gives how many times the log loss of its predictions the loss is.
 
 Of a log loss of logits z, labels 0 and 1, the gradient of z is sigmoid(z) or sigmoid(z) - 1: its sign says which, and how many times that
-it is is what the log loss was multiplied by, in every row. A loss cost takes a gradient's square for the curvature, and so is told that many
-times too high (docs/concepts/method.md, "What the loss is").
+it is is what the log loss was multiplied by, in every row. A loss cost takes a gradient's square for the curvature, and so would be told
+that many times too high: a reader divides it by what is in the manifest (docs/concepts/method.md, "What the loss is").
 """
 
 from typing import Optional, Sequence
@@ -15,7 +15,7 @@ WIDEST = 64
 """Outputs of what may be a head of log losses."""
 
 TOLERANCE = 0.05
-"""How far from 1 is worth saying: BF16 makes some .01."""
+"""How far from 1 is worth telling: BF16 makes some .01."""
 
 _ROWS = 1024
 _SPREAD = 0.1

@@ -280,7 +280,7 @@ class Record:
             manifest["notes"] = [note for note in manifest["notes"] if not note.startswith(never_called)]
         if self._forward.seen is not None:
             manifest["coverage"] = self.coverage = self._coverage(self._forward.seen)
-        return Snapshot(manifest, sites, steps, losses, self._options, copies)
+        return Snapshot(manifest, sites, steps, losses, self._loss_weight(), self._options, copies)
 
     def _coverage(self, seen: Seen) -> Dict[str, Any]:
         recorded = {name: self._why_not(name) for name in self.sites}
@@ -320,26 +320,17 @@ class Record:
             more = f", and {len(short) - 1} more sites" if len(short) > 1 else ""
             said = f"held_out={self._options.held_out} takes calls of {2 * self._options.held_out + 2} rows"
             self._warn("held out", f"{said}: {name} has {rows}, of which {kept} are kept{more}")
-        self._say_loss()
         if unread := self.entries.unread():
             some = ", ".join(unread[:4]) + (", ..." if len(unread) > 4 else "")
             linears = "1 linear" if len(unread) == 1 else f"{len(unread)} linears"
             said = "their errors are told at their own outputs; tails={name: [...]} says it"
             self._warn("unread", f"what follows {linears} is not fully known ({some}): {said}")
 
-    def _say_loss(self) -> None:
-        heads = sorted(name for name in self.entries.heads() if name in self.sites and self._ran(name))
+    def _loss_weight(self) -> Optional[float]:
+        """How many times a log loss of what the heads predict the loss is; None where it is once, or of another kind."""
+        heads = (name for name in self.entries.heads() if name in self.sites and self._ran(name))
         weight = loss_weight([self.sites[name].loss_weight for name in heads])
-        if weight is None or abs(weight - 1.0) <= LOSS_WEIGHT_TOLERANCE:
-            return
-        some = ", ".join(heads[:4]) + (", ..." if len(heads) > 4 else "")
-        parts = round(1.0 / weight)
-        given = f"1 / ({parts} * examples)" if parts > 1 and abs(parts * weight - 1.0) <= LOSS_WEIGHT_TOLERANCE else f"{weight:.3g} / examples"
-        self._warn(
-            "loss weight",
-            f"the loss is {weight:.3g} times the log loss of what {some} predict (a mean over tasks or tokens, or a weight?): loss costs would be "
-            f"told {weight:.3g} times what they are; loss_reduction={given} says so",
-        )
+        return None if weight is None or abs(weight - 1.0) <= LOSS_WEIGHT_TOLERANCE else weight
 
     def _parameters(self, stats: SiteStats) -> List[Optional[Tensor]]:
         """[weight, bias], of this moment: FSDP and others put new ones in place."""

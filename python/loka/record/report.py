@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from loka.lag import BOUND
+from loka.record.loss_weight import TOLERANCE
 from loka.tables import html_table, text_table
 
 MOST_COST = 0.01
@@ -28,7 +29,8 @@ class RecordReport:
     recorder's; `cost`: the share of the run's time that recording took, 0 to 1, known where it runs on the host, as
     are the next two; `recorded`: steps that were, of how many; `recording_s`: what recording took a recorded step, its saves with it;
     `plain_s`: the median step in which nothing was recorded, None where there was none; `pace`: of the manifest, what launching
-    such a step takes the host of a GPU, None where too few were timed."""
+    such a step takes the host of a GPU, None where too few were timed; `loss_weight`: how many times the log loss of the heads'
+    predictions the loss is, as their gradients tell, None where it is once or a loss of another kind."""
 
     path: pathlib.Path
     written: bool
@@ -43,6 +45,7 @@ class RecordReport:
     recording_s: Optional[float] = None
     plain_s: Optional[float] = None
     pace: Optional[Mapping[str, Any]] = None
+    loss_weight: Optional[float] = None
 
     @property
     def share(self) -> Optional[float]:
@@ -86,6 +89,8 @@ class RecordReport:
         if len(unseen) > MOST_UNSEEN:
             said.append(f"no site: {len(unseen) - MOST_UNSEEN} more places")
         said += [f"warning: {text}" for text in self.warnings]
+        if self.loss_weight is not None:
+            said.append(_weighted(self.loss_weight))
         if self.pace is not None and self.pace.get("waited", 0) >= BOUND * self.pace.get("steps", 1):
             said.append(_host(self.pace))
         # Of steps that nobody has ended it is not known how many there were.
@@ -109,6 +114,12 @@ class RecordReport:
         wanted = steps * (1 / MOST_COST - 1)
         digit = 10 ** math.floor(math.log10(wanted))
         return f"every={math.ceil(wanted / digit) * digit:,} takes {100 * MOST_COST:g} %".replace(",", "_")
+
+
+def _weighted(times: float) -> str:
+    parts = round(1 / times)
+    why = f"a mean over {parts} tasks or tokens?" if parts > 1 and abs(parts * times - 1) <= TOLERANCE else "a weight?"
+    return f"the loss is {times:.3g} times the log loss of the heads' predictions ({why}): loss costs go by that"
 
 
 def _host(pace: Mapping[str, Any]) -> str:
@@ -163,6 +174,7 @@ def report_of(
         sites=tuple(sites),
         skipped=tuple(name for name in known if name not in named) if manifest else (),
         coverage=manifest.get("coverage"),
+        loss_weight=manifest.get("loss", {}).get("weight"),
         warnings=tuple(warnings),
         cost=cost,
         recorded=recorded,

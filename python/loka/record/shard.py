@@ -42,6 +42,8 @@ def make(snapshot: Snapshot) -> Tuple[Content, List[str]]:
         tensors.update({f"{name}/{part}": value.contiguous() for part, value in found.items()})
     manifest = {**snapshot.manifest, "quantile_probs": list(QUANTILE_PROBS), "sites": _checked_feeds(sites, notes)}
     manifest["loss"] = _loss(snapshot, notes)
+    if snapshot.loss_weight is not None:
+        manifest["loss"]["weight"] = snapshot.loss_weight
     if left_out:
         manifest["left_out"] = left_out
     return (tensors, {"loka.trace": json.dumps(manifest)}), notes

@@ -67,12 +67,14 @@ class SiteCopy:
 
 @dataclasses.dataclass
 class Snapshot:
-    """Everything of one save. `losses` `[steps, 2]`: sum and number of each recorded step's losses."""
+    """Everything of one save. `losses` `[steps, 2]`: sum and number of each recorded step's losses; `loss_weight`: how many times a log loss
+    they are, where that is known and not once."""
 
     manifest: Dict[str, Any]
     sites: List[SiteCopy]
     steps: List[int]
     losses: Optional[Tensor]
+    loss_weight: Optional[float]
     options: Options
     copies: HostCopies
 

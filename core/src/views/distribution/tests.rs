@@ -13,7 +13,7 @@ pub(crate) fn manifest() -> Manifest {
         version: 1,
         model: serde_json::from_str::<Model>(r#"{"name":"m"}"#).unwrap(),
         run: serde_json::from_str::<Run>(r#"{"id":"r","step":70}"#).unwrap(),
-        loss: Loss { name: "l".to_owned(), value: 0.5, extra: extra() },
+        loss: Loss { name: "l".to_owned(), value: 0.5, weight: None, extra: extra() },
         quantile_probs: vec![0.01, 0.5, 0.99],
         sites: Vec::new(),
         extra: extra(),
