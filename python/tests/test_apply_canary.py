@@ -192,6 +192,17 @@ class Verdicts(unittest.TestCase):
         by_step = dataclasses.replace(choice, error={"rel_l2": 0.01}, rel_l2_first=0.04, rel_l2_last=0.02)
         self.assertEqual(predicted(by_step), 0.04)
 
+    def test_an_error_is_held_against_the_upper_end_of_its_interval(self):
+        choice = dataclasses.replace(loka.load_plan(PLAN).sites[0].dgrad, rel_l2_lo=0.05, rel_l2_hi=0.08)
+        told, seen = predicted_of(choice), 0.125
+        self.assertEqual(told.interval, (0.05, 0.08))
+        self.assertEqual(judge(TENSORWISE, "dgrad", told, seen_of(seen)).word, "ok")
+        alone = judge(TENSORWISE, "dgrad", told._replace(interval=(None, None)), seen_of(seen))
+        self.assertEqual((alone.word, alone.why), ("off", "rel L2 .12 seen, .058 predicted"))
+        self.assertIn(".2 seen, .058 (.05 to .08) predicted", judge(TENSORWISE, "dgrad", told, seen_of(0.2)).why)
+        # Which of the two it is like is not known of wgrad; drawn was one.
+        self.assertEqual(predicted_of(dataclasses.replace(choice, rel_l2_last=0.09)).interval, (None, None))
+
 
 class Healthy(unittest.TestCase):
     def test_twenty_steps_without_a_word(self):
@@ -766,8 +777,8 @@ class Told(unittest.TestCase):
         self.assertEqual((broken["rank"], broken["flushed"]), (0, 1.0))
         self.assertEqual(broken["plan"], loka.load_plan(PLAN).digest)
         self.assertEqual(
-            list(broken), ["time", "step", "rank", "plan", "site", "gemm", "kernel", "predicted", "seen", "saturated",
-                           "flushed", "overflow_steps", "verdict", "note"],
+            list(broken), ["time", "step", "rank", "plan", "site", "gemm", "kernel", "predicted", "predicted_lo",
+                           "predicted_hi", "seen", "saturated", "flushed", "overflow_steps", "verdict", "note"],
         )
         self.assertEqual(loka.health(model).to_json_lines().splitlines(), lines[7:])
 

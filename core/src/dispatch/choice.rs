@@ -89,6 +89,11 @@ pub struct Choice {
     /// Share of the left operand's elements that its cast to FP8 makes zero, as probed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flushed: Option<f64>,
+    /// The interval of the rel L2 among `error`, at the policy's confidence: the canary holds a training step against it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rel_l2_lo: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rel_l2_hi: Option<f64>,
     /// rel L2 of a weight's gradient in the first recorded step, and in the last five.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rel_l2_first: Option<f64>,

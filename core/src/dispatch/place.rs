@@ -171,7 +171,9 @@ impl Place<'_, '_, '_> {
         if judged.group.site.calls != 1 && self.terms.runs(judged.group) {
             reason += &reason::called(judged.group.site.calls);
         }
-        let steps = row.and_then(|row| row.error.as_ref()?.noise?.steps);
+        let summary = row.and_then(|row| row.error.as_ref());
+        let interval = summary.map(|summary| summary.rel_l2).filter(|of| of.lo.is_finite() && of.hi.is_finite());
+        let steps = summary.and_then(|summary| summary.noise?.steps);
         Choice {
             kernel: kernel.clone(),
             source: pick.source,
@@ -182,6 +184,8 @@ impl Place<'_, '_, '_> {
             static_scale: row.and_then(|row| row.static_scale).map(|known| f64::from(known.scale)),
             saturation: row.and_then(|row| row.static_scale).map(|known| known.saturation),
             flushed: row.and_then(|row| row.flushed),
+            rel_l2_lo: interval.map(|of| of.lo),
+            rel_l2_hi: interval.map(|of| of.hi),
             rel_l2_first: steps.map(|steps| steps.first),
             rel_l2_last: steps.map(|steps| steps.last),
             passed_over: pick.passed_over.iter().cloned().collect(),

@@ -67,6 +67,8 @@ pub fn choice(kernel: &str) -> Choice {
         speedup: Some(1.2),
         static_scale: None,
         flushed: None,
+        rel_l2_lo: None,
+        rel_l2_hi: None,
         rel_l2_first: None,
         rel_l2_last: None,
         saturation: None,

@@ -5,6 +5,7 @@ In a checked step each linear sums, on its device, how far its GEMMs are from BF
 Other steps run what they ran before, and wait for nothing.
 """
 
+import dataclasses
 import datetime
 import itertools
 import math
@@ -200,7 +201,7 @@ class Canary:
         applied = self._record()
         checked = dict(self._rows)
         for one in self._gemms(applied):
-            checked.setdefault(one.key, HealthRow(one.site, one.gemm, one.kernel, one.predicted.rel_l2))
+            checked.setdefault(one.key, _of(one))
         order = {name: index for index, name in enumerate(self._modules)}
         rows = sorted(checked.values(), key=lambda row: (order.get(row.site, -1), GEMMS.index(row.gemm)))
         notes = [*self._notes, *more]
@@ -467,11 +468,19 @@ def _says_nothing(words: Sequence[str]) -> bool:
 
 
 def _row(one: _Gemm, seen: Seen, verdict: Verdict, step: int, time: str, beyond: Optional[Beyond]) -> HealthRow:
+    checked = dataclasses.replace(_of(one), step=step, time=time, verdict=verdict.word)
     if verdict.word == "not run":
-        return HealthRow(*one[:3], one.predicted.rel_l2, step=step, time=time, verdict=verdict.word)
-    shares = (seen.rel_l2, seen.saturated, seen.flushed)
+        return checked
     overflow = None if beyond is None else beyond.steps
-    return HealthRow(*one[:3], one.predicted.rel_l2, *shares, step, time, verdict.word, verdict.why, overflow)
+    return dataclasses.replace(
+        checked, seen=seen.rel_l2, saturated=seen.saturated, flushed=seen.flushed, note=verdict.why, overflow_steps=overflow
+    )
+
+
+def _of(one: _Gemm) -> HealthRow:
+    """Before it is checked."""
+    lo, hi = one.predicted.interval
+    return HealthRow(one.site, one.gemm, one.kernel, one.predicted.rel_l2, predicted_lo=lo, predicted_hi=hi)
 
 
 def _line(one: _Gemm, verdict: Verdict, ranks_off: int = 0) -> str:

@@ -42,8 +42,8 @@ Path = Union[str, "os.PathLike[str]"]
 class Choice:
     """The kernel of one GEMM (`library/recipe`), who chose it (`dispatch` or `override`), and why. `static_scale`: of a
     kernel whose left operand has a scale known beforehand; `saturation`: the probability that any element of a step is
-    beyond it; `flushed`: the share of its left operand's nonzero elements that become zero; `rel_l2_first`,
-    `rel_l2_last`: of wgrad, rel L2 in the first recorded step and the median of the last five; `error`: metric -> what
+    beyond it; `flushed`: the share of its left operand's nonzero elements that become zero; `rel_l2_lo`, `rel_l2_hi`: the
+    interval of rel L2; `rel_l2_first`, `rel_l2_last`: of wgrad, rel L2 in the first recorded step and the median of the last five; `error`: metric -> what
     the probe measured of it."""
 
     kernel: str
@@ -53,6 +53,8 @@ class Choice:
     static_scale: Optional[float] = None
     saturation: Optional[float] = None
     flushed: Optional[float] = None
+    rel_l2_lo: Optional[float] = None
+    rel_l2_hi: Optional[float] = None
     rel_l2_first: Optional[float] = None
     rel_l2_last: Optional[float] = None
     error: Mapping[str, float] = field(default_factory=dict, hash=False)
@@ -282,7 +284,7 @@ def _chain(value: Any, where: str) -> Dict[str, Any]:
 
 
 def _choice(value: Any, where: str) -> Choice:
-    numbers = ("speedup", "static_scale", "saturation", "flushed", "rel_l2_first", "rel_l2_last")
+    numbers = ("speedup", "static_scale", "saturation", "flushed", "rel_l2_lo", "rel_l2_hi", "rel_l2_first", "rel_l2_last")
     fields = record(value, where, ("kernel", "source", "reason", "error", "runners_up"), (*numbers, "passed_over"))
     for metric, error in record(fields["error"], f"{where}.error").items():
         number(error, f"{where}.error.{one_of(metric, f'{where}.error', METRICS)}")

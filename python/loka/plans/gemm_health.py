@@ -15,7 +15,7 @@ from .document import Choice
 from .error import one_line
 
 FACTOR, MARGIN = 1.5, 0.01
-"""A relative L2 error is off above FACTOR times the predicted one, plus MARGIN. Probe draws operands from recorded
+"""A relative L2 error is off above FACTOR times the upper end of the predicted one's interval, plus MARGIN. Probe draws operands from recorded
 statistics; training's own differ from these as weights and data move, and 1.5 is what a plan is held to elsewhere. The
 margin is for errors near BF16's own rounding (.002), of which any factor is small, and for the noise of few rows."""
 
@@ -66,10 +66,17 @@ LEFT = {"fprop": "x", "dgrad": "dy", "wgrad": "dy"}
 
 class Predicted(NamedTuple):
     """What a plan says of one GEMM, None where it does not say. `rel_l2`: relative L2 error of its output, of wgrad the
-    largest of any time in training; `flushed`: share of its left operand's nonzero elements that become zero."""
+    largest of any time in training; `flushed`: share of its left operand's nonzero elements that become zero; `interval`: of `rel_l2`."""
 
     rel_l2: Optional[float] = None
     flushed: Optional[float] = None
+    interval: Tuple[Optional[float], Optional[float]] = (None, None)
+
+    @property
+    def at_most(self) -> Optional[float]:
+        """What `rel_l2` may be."""
+        ends = [end for end in (self.rel_l2, self.interval[1]) if end is not None]
+        return max(ends, default=None)
 
 
 def predicted_of(choice: Choice) -> Predicted:
@@ -79,7 +86,10 @@ def predicted_of(choice: Choice) -> Predicted:
     if rel_l2 is None and sqnr_db is not None:
         rel_l2 = 10 ** (-sqnr_db / 20)
     by_time = [value for value in (rel_l2, choice.rel_l2_first, choice.rel_l2_last) if value is not None]
-    return Predicted(max(by_time, default=None), choice.flushed)
+    most = max(by_time, default=None)
+    # Of what was drawn, and of nothing else that it may be.
+    interval = (choice.rel_l2_lo, choice.rel_l2_hi) if most == rel_l2 else (None, None)
+    return Predicted(most, choice.flushed, interval)
 
 
 class Seen(NamedTuple):
@@ -176,7 +186,7 @@ def _judge(kernel: str, gemm: str, predicted: Predicted, seen: Seen) -> Verdict:
         return Verdict("ok", "every sampled output is zero, which says little")
     rounding = _rounding(kernel, gemm)
     at_most = rounding * (FEW_VALUES_SLACK if gemm == "wgrad" else ROUNDING_SLACK)
-    promised = UNPREDICTED if predicted.rel_l2 is None else FACTOR * predicted.rel_l2 + MARGIN
+    promised = UNPREDICTED if predicted.at_most is None else FACTOR * predicted.at_most + MARGIN
     harmless = seen.rel_l2 <= ROUNDING_SLACK * rounding
     # A gradient of one magnitude, as a mean loss begins with, may lie just beyond whole, and lose next to nothing.
     saturated = 0.0 if harmless else seen.saturated
@@ -223,14 +233,14 @@ def _zero_text(gemm: str, seen: Seen) -> str:
 
 
 def _error_text(predicted: Predicted, seen: Seen) -> str:
-    promised = "none" if predicted.rel_l2 is None else short(predicted.rel_l2)
+    promised = "none" if predicted.rel_l2 is None else interval_text(predicted.rel_l2, predicted.interval)
     return f"rel L2 {short(seen.rel_l2)} seen, {promised} predicted"
 
 
 @dataclass(frozen=True)
 class HealthRow:
     """One FP8 GEMM as it was when it was last checked; None for what was not seen. `kernel`: that was checked.
-    `predicted`, `seen`: relative L2 error; `saturated`, `flushed`: shares of the left operand's elements; `step`: from
+    `predicted`, `seen`: relative L2 error, `predicted_lo` and `predicted_hi` the interval of the first; `saturated`, `flushed`: shares of the left operand's elements; `step`: from
     0, since the plan was applied; `time`: UTC; `verdict`: see `Verdict`, or "not checked"; `note`: why, and what was
     done; `overflow_steps`: since the check before, in which the left operand was beyond a scale that follows it."""
 
@@ -246,6 +256,8 @@ class HealthRow:
     verdict: str = "not checked"
     note: str = ""
     overflow_steps: Optional[int] = None
+    predicted_lo: Optional[float] = None
+    predicted_hi: Optional[float] = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -288,7 +300,7 @@ def json_lines(rows: Sequence[HealthRow], digest: str, rank: int) -> str:
 
 def _json(row: HealthRow, digest: str, rank: int) -> Dict[str, Any]:
     found: Dict[str, Any] = {"time": row.time, "step": row.step, "rank": rank, "plan": digest}
-    for key in ("site", "gemm", "kernel", "predicted", "seen", "saturated", "flushed", "overflow_steps", "verdict", "note"):
+    for key in ("site", "gemm", "kernel", "predicted", "predicted_lo", "predicted_hi", "seen", "saturated", "flushed", "overflow_steps", "verdict", "note"):
         value = getattr(row, key)
         found[key] = None if isinstance(value, float) and not math.isfinite(value) else value
     return found
@@ -319,7 +331,8 @@ def _lines(health: Health) -> Iterator[str]:
 
 
 def _cells(row: HealthRow) -> Tuple[str, ...]:
-    numbers: List[str] = [short(row.predicted), short(row.seen), percent(row.saturated), percent(row.flushed)]
+    predicted = interval_text(row.predicted, (row.predicted_lo, row.predicted_hi))
+    numbers: List[str] = [predicted, short(row.seen), percent(row.saturated), percent(row.flushed)]
     step = "-" if row.step is None else str(row.step)
     verdict = f"{row.verdict}: {row.note}" if row.note else row.verdict
     return (one_line(row.site), row.gemm, row.kernel, *numbers, step, one_line(verdict))
@@ -327,6 +340,13 @@ def _cells(row: HealthRow) -> Tuple[str, ...]:
 
 def _html_row(tag: str, cells: Sequence[str]) -> str:
     return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def interval_text(value: Optional[float], interval: Tuple[Optional[float], Optional[float]]) -> str:
+    """With the ends, where they are another number to two digits."""
+    lo, hi = map(short, interval)
+    known = None not in interval and (lo, hi) != (short(value), short(value))
+    return f"{short(value)} ({lo} to {hi})" if known else short(value)
 
 
 def short(value: Optional[float], digits: int = 2) -> str:
@@ -342,6 +362,6 @@ def percent(share: Optional[float]) -> str:
 
 
 __all__ = [
-    "Beyond", "Health", "HealthRow", "LEFT", "Predicted", "Seen", "Verdict", "json_lines", "judge", "percent", "predicted_of",
+    "Beyond", "Health", "HealthRow", "LEFT", "Predicted", "Seen", "Verdict", "interval_text", "json_lines", "judge", "percent", "predicted_of",
     "short",
 ]

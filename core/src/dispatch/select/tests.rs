@@ -44,6 +44,7 @@ fn takes_the_fastest_that_is_safe() {
     assert_eq!(choice.runners_up, [KernelId::new(FAST), KernelId::new("cublaslt/bf16")]);
     assert_eq!(choice.passed_over, BTreeMap::from([(KernelId::new(THIRD), PassedOver::Unsafe)]));
     assert_eq!(choice.error[&Metric::Mere], 0.1);
+    assert_eq!((choice.rel_l2_lo, choice.rel_l2_hi), (Some(0.9 * 0.1), Some(1.1 * 0.1)));
     assert_eq!((choice.source, choice.speedup), (ChoiceSource::Dispatch, Some(1.3)));
 }
 
