@@ -436,7 +436,7 @@ class Apart(Gated):
 
     def test_kernels_that_give_something_else_are_not_used(self):
         with mock.patch.object(handing, "gate_sound", lambda *_: False), self.assertWarns(UserWarning) as warned:
-            self.assertFalse(handing._is_sound("swish * linear", nn.Linear(16, 16)))
+            self.assertFalse(handing._is_sound(handing.Gate("swish", "linear", 0.0), nn.Linear(16, 16)))
         self.assertIn("LoKA's kernels for swish * linear are not used on cpu", str(warned.warning))
         self.assertTrue(gated.sound("swish", "linear", torch.device("cpu")))
 

@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(keys(&value["sites"][0]), set(&["site", "m", "k", "n", "fprop", "dgrad", "wgrad"]));
         assert_eq!(
             keys(&value["sites"][0]["fprop"]),
-            set(&["kernel", "source", "reason", "error", "speedup", "runners_up"])
+            set(&["kernel", "source", "reason", "error", "speedup", "rel_l2_lo", "rel_l2_hi", "runners_up"])
         );
         assert_eq!(value["sites"][0]["fprop"]["source"], "dispatch");
     }

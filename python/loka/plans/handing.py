@@ -12,7 +12,7 @@ that are checked or recorded, and wherever a scale is not known yet. All modules
 
 import warnings
 from functools import partial, wraps
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import nn
@@ -262,7 +262,7 @@ def links_of(
             next_linear = next((to for to in range(at + 1, len(modules)) if _linears_of(modules[to])), len(modules))
             ends = [to for to in range(at + 1, next_linear + 1) if _tail(modules[at:to])]
             tail = _tail(modules[at : ends[-1]]) if ends else ""
-            if is_row_normed(tail) and _norm_of(modules[at : ends[-1]], modules[ends[-1] : ends[-1] + 1]) is None:
+            if isinstance(tail, str) and is_row_normed(tail) and _norm_of(modules[at : ends[-1]], modules[ends[-1] : ends[-1] + 1]) is None:
                 continue
             if ends and (emulate or _is_sound(tail, _linears_of(module)[0])):
                 links[at] = ends[-1]
@@ -285,24 +285,24 @@ def _reader(modules: Sequence[nn.Module], to: int, kernels: Mapping[int, Optiona
     return id(modules[to]) if to < len(modules) and kernels.get(id(modules[to])) is not None else 0
 
 
-def _tail(modules: Sequence[Any]) -> str:
-    """The tail of a linear, or "one * other" of a fork; nothing where what follows is none."""
+def _tail(modules: Sequence[Any]) -> Union[str, Gate]:
+    """The tail of a linear, or what a fork is; "" where what follows is none."""
     if not isinstance(modules[0], Fork):
         return tail_of(modules[1:])[0]
-    gate = gate_of(modules[0], modules[1:])
-    return "" if gate is None else f"{gate.first} * {gate.second}"
+    return gate_of(modules[0], modules[1:]) or ""
 
 
-def _is_sound(tail: str, linear: nn.Module) -> bool:
-    device, gates = next(linear.parameters()).device, tail.split(" * ")
+def _is_sound(tail: Union[str, Gate], linear: nn.Module) -> bool:
+    device = next(linear.parameters()).device
     try:
-        good = gate_sound(*gates, device) if len(gates) == 2 else sound(tail, device)
+        good = sound(tail, device) if isinstance(tail, str) else gate_sound(tail.first, tail.second, device)
         why_not = "" if good else "they give something else than the steps apart"
     except Exception as error:
         why_not = f"{type(error).__name__}: {error}"
     if why_not:
+        name = tail if isinstance(tail, str) else f"{tail.first} * {tail.second}"
         warnings.warn(
-            f"LoKA's kernels for {tail} are not used on {device}, each step runs for itself: {one_line(why_not, limit=200)}", stacklevel=4
+            f"LoKA's kernels for {name} are not used on {device}, each step runs for itself: {one_line(why_not, limit=200)}", stacklevel=4
         )
     return not why_not
 
