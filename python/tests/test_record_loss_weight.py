@@ -44,17 +44,17 @@ def alone(z, y):
 
 
 class Said(unittest.TestCase):
-    def times(self, loss, model=None, compiled=False, autocast=False, labels=None, costs=False, **options):
+    def times(self, loss, model=None, compiled=False, autocast=False, labels=None, costs=False, steps=6, rate=1e-2, wide=1.0, **options):
         """How many times a log loss the trace says that it is."""
         torch.manual_seed(0)
         model = model or Tasks()
         run = torch.compile(model, backend="aot_eager") if compiled else model
-        optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+        optimizer = torch.optim.Adam(model.parameters(), rate)
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with loka.Recorder(model, out=folder, every=2, **options) as recorder:
-                for _ in range(6):
-                    x = torch.randn(ROWS, 16)
+                for _ in range(steps):
+                    x = wide * torch.randn(ROWS, 16)
                     y = (torch.rand(ROWS, TASKS) < torch.sigmoid(x[:, :TASKS])).float() if labels is None else labels(x)
                     with torch.autocast("cpu", torch.bfloat16) if autocast else contextlib.nullcontext():
                         z = run(x)
@@ -108,8 +108,19 @@ class Said(unittest.TestCase):
         self.assertIsNone(self.times(lambda z, y: F.cross_entropy(z, y), labels=lambda x: x[:, :TASKS].argmax(1)))
         weighted = lambda z, y: (bce(z, y, reduction="none") * torch.rand(ROWS, 1)).mean()
         self.assertIsNone(self.times(weighted))
+        # At z = 0 this has a gradient of two values, as a log loss has.
+        focal = lambda z, y: ((1 - torch.exp(-bce(z, y, reduction="none"))) ** 2 * bce(z, y, reduction="none")).mean()
+        self.assertIsNone(self.times(focal))
+        hinge = lambda z, y: F.relu(1 - z * (2 * y - 1)).mean()
+        self.assertIsNone(self.times(hinge))
         soft = lambda x: torch.sigmoid(3 * x[:, :TASKS])
         self.assertIsNone(self.times(bce, labels=soft))
+
+    def test_a_model_that_tells_no_two_examples_apart(self):
+        model = Tasks()
+        nn.init.zeros_(model.heads[0].weight)
+        self.assertIsNone(self.times(lambda z, y: F.relu(1 - z * (2 * y - 1)).mean(), model=model, steps=1))
+        self.assertIsNone(self.times(bce, model=Tasks(), steps=1, rate=0.0, wide=1e-3))
 
     def test_a_task_of_those_that_clicked(self):
         # Of half the examples, so its gradients are twice as large: 1 and 2 times, by their squares.

@@ -22,11 +22,17 @@ _SPREAD = 0.1
 """Between the tenth and the ninetieth of a hundred rows, over the median: logits and gradients in BF16 make some .02 of it. Other losses, and
 examples that are weighted, have more."""
 
+_LOGITS = 0.4
+"""How far apart the logits of these rows have to be: of a model that tells no two examples apart yet, every loss has gradients of two values."""
+
 
 class LossWeight:
-    """Of one head, from a call's first rows. Waits for nothing."""
+    """Of one head, from the first rows of the last call that was finite. Waits for nothing."""
 
-    def __init__(self, x: Tensor, grad: Tensor, factor: Tensor, weight: Tensor, bias: Optional[Tensor]) -> None:
+    def __init__(self) -> None:
+        self._seen: Optional[Tensor] = None
+
+    def add(self, x: Tensor, grad: Tensor, factor: Tensor, weight: Tensor, bias: Optional[Tensor]) -> None:
         """`x` [rows, k]; `grad` [rows, n], which times `factor` is per example; `weight` [n, k], `bias` [n]."""
         z = functional.linear(x[:_ROWS].float(), weight.detach().float(), None if bias is None else bias.detach().float())
         grad = grad[:_ROWS].float() * factor
@@ -34,14 +40,19 @@ class LossWeight:
         # Of rows that a task leaves out there is no gradient.
         times = torch.where(grad != 0, times, torch.nan)
         share = torch.tensor([0.1, 0.5, 0.9], device=times.device)
-        self._times = torch.nanquantile(times, share, dim=0)
-        self._squares = grad.square().mean(0)
+        parts = (torch.nanquantile(times, share, dim=0), torch.quantile(z, share, dim=0), grad.square().mean(0, keepdim=True))
+        seen = torch.cat(parts)
+        self._seen = seen if self._seen is None else torch.where(torch.isfinite(seen).all(0), seen, self._seen)
 
     def of_outputs(self) -> Optional[Tensor]:
-        """`[2, n]` on the CPU: how many times, and the mean square of the gradient; None where the loss is none of that kind."""
-        low, middle, high = self._times.cpu().unbind()
+        """`[2, n]` on the CPU: how many times, and the mean square of the gradient; None where the loss is none of that kind, or that cannot be
+        told yet."""
+        if self._seen is None:
+            return None
+        low, middle, high, z_low, _, z_high, squares = self._seen.cpu().unbind()
+        is_told = bool((z_high - z_low >= _LOGITS).all())
         is_log_loss = bool((middle > 0).all()) and bool((high - low <= _SPREAD * middle).all())
-        return torch.stack([middle, self._squares.cpu()]) if is_log_loss else None
+        return torch.stack([middle, squares]) if is_told and is_log_loss else None
 
 
 def loss_weight(heads: Sequence[Optional[LossWeight]]) -> Optional[float]:

@@ -48,7 +48,7 @@ class SiteStats:
         self.calls_this_era = 0
         self.samples: Dict[str, Tensor] = {}
         self.loss_weight: Optional[LossWeight] = None
-        """Of what may be a head, from its first call."""
+        """Of what may be a head."""
         self.held_short: Optional[Tuple[int, int]] = None
         """Rows that are held out, and those of a call that had fewer than were asked for."""
         self.tracks: Dict[str, Track] = {}
@@ -112,8 +112,7 @@ class SiteStats:
             self._noise(whole_x, whole_grad, factor, finite, index)
             assert grad is not None and self.magnitudes is not None, "made with the noise"
             self.magnitudes.add(x, grad, factor, finite, index)
-            if self.loss_weight is None:
-                self._weigh_loss(x, grad, factor)
+            self._weigh_loss(x, grad, factor)
         x, grad = self._hold_out(x, grad, factor, finite)
         mine = self._take(self.input, "input_amax", x, unit, finite, index)
         if grad is not None and self.grad is not None:
@@ -237,7 +236,8 @@ class SiteStats:
         if not isinstance(weight, Tensor) or is_sharded(weight) or weight.device != x.device:
             return
         if weight.shape == (grad.shape[1], x.shape[1]):
-            self.loss_weight = LossWeight(x, grad, factor, weight, bias)
+            self.loss_weight = self.loss_weight or LossWeight()
+            self.loss_weight.add(x, grad, factor, weight, bias)
 
     def misfit(self, tensors: Mapping[str, Tensor]) -> Optional[str]:
         """Why what was seen is not of a linear with the weight among `tensors`, if so."""
