@@ -310,8 +310,8 @@ def measured(model: nn.Module, data: List, kernels: List[str]) -> Tuple[Dict[Key
                 swapped.wrong = {name: lambda dy, weight: product(dy, weight.T.contiguous(), kernel)}
                 changed = swapped.run(x, y)
                 swapped.wrong = {}
-                of_x, of_changed = (torch.einsum("btn,btk->nk", of[above][1].double(), of[above][0].double()) for of in (clean, changed))
-                add_gradient((name, "dgrad", kernel), of_changed - of_x, of_x, noise[above])
+                of_clean, of_changed = (torch.einsum("btn,btk->nk", of[above][1].double(), of[above][0].double()) for of in (clean, changed))
+                add_gradient((name, "dgrad", kernel), of_changed - of_clean, of_clean, noise[above])
     return {key: top[key] / bottom[key] for key in top}, means
 
 

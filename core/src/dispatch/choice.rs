@@ -89,7 +89,7 @@ pub struct Choice {
     /// Share of the left operand's elements that its cast to FP8 makes zero, as probed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flushed: Option<f64>,
-    /// The interval of the rel L2 among `error`, at the policy's confidence: the canary holds a training step against it.
+    /// The interval of the rel L2 among `error`, at the confidence that was probed with: the canary holds a training step against it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rel_l2_lo: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
