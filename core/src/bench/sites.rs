@@ -16,7 +16,7 @@ use crate::{
         Control,
         worker::{SiteRequest, TimeOptions, Worker, WorkerConfig, WorkerError, WorkerSite},
     },
-    model::{GemmShape, Kernel, KernelId, Runtime, SiteTime, Spread, baseline_kernel, kernel},
+    model::{Gemm, GemmShape, Kernel, KernelId, Runtime, SiteTime, Spread, baseline_kernel, kernel},
 };
 
 use super::quantile::quantile_of;
@@ -27,8 +27,9 @@ pub const MIN_SITE_SAMPLES: u32 = 15;
 /// Of BF16 from its median over the runs of a shape: more than a power cap and clocks make.
 const MAX_DRIFT: f64 = 1.15;
 
-/// Timed wherever nothing else is asked for: what `loka.apply` runs fastest in a compiled step.
-const FAMILIES: [&str; 3] = ["cublaslt/fp8-delayed+fast", "cublaslt/fp8-tensorwise+fast", "cublaslt/fp8-rowwise+fast"];
+/// Timed wherever nothing else is asked for: what `loka.apply` runs fastest in a compiled step. Rows have errors that the first has
+/// not; one scale a tensor found in the step itself has those of the first or more, and takes longer.
+const FAMILIES: [&str; 3] = ["cublaslt/fp8-delayed+fast", "cublaslt/fp8-rowwise+fast", "cublaslt/fp8-tensorwise+fast"];
 
 /// Timed beside them where a model is served: what reads codes that a block stores (`crate::dispatch::chain`).
 const READS_CODES: &str = "loka/fp8-static+fast";
@@ -54,32 +55,35 @@ pub fn site_triples(families: &[&'static Kernel], runtime: Runtime) -> Vec<[Kern
     let bf16 = baseline_kernel();
     let mut triples: Vec<[KernelId; 3]> = Vec::new();
     for family in families {
-        let runs = |at: usize| {
-            let gemm = crate::model::Gemm::ALL[at];
-            family.not_applied(gemm, runtime).is_none()
-        };
-        let of_set = |set: u32| {
+        let of_set = |set: u32, kernel: &Kernel| {
             let within = |at: usize| set >> at & 1 == 1;
-            let id = |at: usize| if within(at) { family.id() } else { bf16.clone() };
+            let runs = |at: usize| kernel.not_applied(Gemm::ALL[at], runtime).is_none();
+            let id = |at: usize| if within(at) { kernel.id() } else { bf16.clone() };
             (0..3).all(|at| !within(at) || runs(at)).then(|| [0, 1, 2].map(id))
         };
+        let of_family = |set: u32| of_set(set, family);
         // What does not pay alone, the worker does not try together with others.
-        let mut mine: Vec<_> = [1, 2, 4].into_iter().filter_map(of_set).collect();
-        // Fast accumulation may cost wgrad more than casts do (docs/concepts/method.md), so that the default policy often
-        // asks for this; both in one model share their casts.
-        if let Some(promoted) = promoted_wgrad(family).filter(|_| runtime != Runtime::Inference) {
-            mine.push([bf16.clone(), bf16.clone(), promoted.id()]);
-            mine.push([family.id(), family.id(), promoted.id()]);
+        let mut mine: Vec<_> = [1, 2, 4].into_iter().filter_map(of_family).collect();
+        // Fast accumulation may cost more than casts do (docs/concepts/method.md), a weight's gradient most often: then what
+        // accumulates in FP32 is safe, and has to be timed to be chosen. Alone is enough: Dispatch knows of the fast ones what
+        // their casts save each other. But this is what the default policy mostly asks for.
+        let promoted = promoted(family);
+        let of_promoted = |set: u32| of_set(set, promoted?);
+        mine.extend(of_promoted(4));
+        if let Some(wgrad) = promoted.filter(|_| runtime != Runtime::Inference) {
+            mine.push([family.id(), family.id(), wgrad.id()]);
         }
-        mine.extend([7, 3, 5, 6].into_iter().filter_map(of_set));
+        mine.extend(of_family(7));
+        mine.extend([1, 2].into_iter().filter_map(of_promoted));
+        mine.extend([3, 5, 6].into_iter().filter_map(of_family));
         mine.retain(|triple| !triples.contains(triple));
         triples.extend(mine);
     }
     triples
 }
 
-/// What accumulates wgrad in FP32 beside a family that accumulates fast: of scales that follow alone, for want of time.
-fn promoted_wgrad(family: &Kernel) -> Option<&'static Kernel> {
+/// What accumulates in FP32 beside a family that accumulates fast: of scales that follow alone, for want of time.
+fn promoted(family: &Kernel) -> Option<&'static Kernel> {
     let [fast, promoted] = DELAYED;
     kernel(promoted).filter(|_| family.name == fast)
 }
@@ -235,10 +239,8 @@ impl<'a> SiteWork<'a> {
     fn new(what: &'a SiteMeasurement<'a>) -> Self {
         let bf16 = baseline_kernel();
         // Of one recipe, accumulated fast or not: they share what is compiled for BF16, and are wanted together.
-        let family = |triple: &[KernelId; 3]| {
-            let first = triple.iter().find(|id| **id != bf16)?.as_str();
-            Some(first.strip_suffix("+fast").unwrap_or(first).to_owned())
-        };
+        let family =
+            |triple: &[KernelId; 3]| triple.iter().find(|id| **id != bf16).map(|first| first.casts().to_owned());
         let mut units = Vec::new();
         for (shape, size) in what.shapes.iter().enumerate() {
             let mut begin = shape * what.triples.len();
@@ -452,14 +454,15 @@ mod tests {
         let all = site_triples(&site_families(&[], Runtime::Launched), Runtime::Launched);
         let names: Vec<[&str; 3]> = all.iter().map(|triple| [0, 1, 2].map(|at| triple[at].as_str())).collect();
         let ([fast, promoted], bf16) = (DELAYED, "cublaslt/bf16");
-        assert_eq!(names.len(), 23);
+        assert_eq!(names.len(), 25);
         let alone = [[fast, bf16, bf16], [bf16, fast, bf16], [bf16, bf16, fast], [bf16, bf16, promoted]];
         assert_eq!(names[..4], alone);
-        assert_eq!(names[4..6], [[fast, fast, promoted], [fast; 3]]);
+        assert_eq!(names[4..8], [[fast, fast, promoted], [fast; 3], [promoted, bf16, bf16], [bf16, promoted, bf16]]);
         let block = kernel("loka/fp8-block+fast").unwrap();
         let served = site_triples(&site_families(&[block], Runtime::Inference), Runtime::Inference);
         let forward: Vec<&str> = served.iter().map(|[fprop, ..]| fprop.as_str()).collect();
-        assert_eq!(forward[3..], ["loka/fp8-static+fast", "loka/fp8-block+fast"]);
+        assert_eq!(forward[..2], DELAYED);
+        assert_eq!(forward[4..], ["loka/fp8-static+fast", "loka/fp8-block+fast"]);
         let named = site_families(&[kernel(promoted).unwrap()], Runtime::Graph);
         let with_named = site_triples(&named, Runtime::Graph);
         let distinct: std::collections::HashSet<_> = with_named.iter().collect();
@@ -474,7 +477,7 @@ mod tests {
         let what =
             SiteMeasurement { shapes: &shapes, runtime: Runtime::Launched, triples: &triples, options, emulate: true };
         let units = SiteWork::new(&what).units;
-        assert_eq!(units, [23..32, 0..9, 32..39, 9..16, 39..46, 16..23], "the larger shape before the smaller");
+        assert_eq!(units, [25..36, 0..11, 36..43, 11..18, 43..50, 18..25], "the larger shape before the smaller");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::{
     chain::{Arriving, Codes, SavedByCodes, codes, produces, reads},
     judged::{Judged, Terms},
     sharing::{Cost, partners, site_us, unearned},
-    target::{Part, SiteTable, Timed, shares},
+    site_table::{Part, SiteTable, Timed, shares},
 };
 
 /// A kernel that a GEMM may get; `row: None` is the baseline.

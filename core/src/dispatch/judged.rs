@@ -5,12 +5,8 @@ use std::sync::Arc;
 use crate::model::{Estimate, Gemm, LatencySource, Metric, ResultRow, Safety, Speed};
 
 use super::{
-    Bound, Group, Policy, Target, bound_of,
-    chain::SavedByCodes,
-    judge,
-    judged_rows::JudgedRow,
-    sharing::gemm_speedup,
-    target::{Barred, SiteTable},
+    Bound, Group, Policy, Target, bound_of, chain::SavedByCodes, judge, judged_rows::JudgedRow, sharing::gemm_speedup,
+    site_table::SiteTable, target::Barred,
 };
 
 /// What every choice goes by.

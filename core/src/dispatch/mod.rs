@@ -36,6 +36,7 @@ mod policy_group;
 mod reason;
 mod select;
 mod sharing;
+mod site_table;
 mod speed_check;
 mod target;
 mod wanted;

@@ -13,7 +13,8 @@ use super::{
     joint::Triple,
     judged::Verdict,
     sharing::partners,
-    target::{Barred, Timed, how},
+    site_table::Timed,
+    target::{Barred, how},
 };
 
 /// "MERE .14 (.12 to .16) <= .2".

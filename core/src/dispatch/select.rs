@@ -25,7 +25,8 @@ use super::{
     place::{Handed, Place},
     reason,
     sharing::{Operand, gemm_speedup, saved_us},
-    target::{Barred, Timed},
+    site_table::Timed,
+    target::Barred,
 };
 
 /// How good the optimiser's answer is.

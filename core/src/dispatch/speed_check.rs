@@ -9,7 +9,7 @@ use super::{
     judge,
     judged::Terms,
     sharing::{Cost, speedup_in_place, unearned},
-    target::{Part, SiteTable, Timed, shares},
+    site_table::{Part, SiteTable, Timed, shares},
 };
 
 /// One GEMM's kernel against the policy's least speed-up.

@@ -1,14 +1,13 @@
 //! Takes a runtime and measured times of whole sites, gives what Dispatch goes by there: which kernels the runtime can
-//! run, and what a site takes by any three of them.
+//! run, and the table of times of each shape ([`super::site_table`]).
 
 use std::{collections::HashMap, sync::Arc};
 
 use crate::model::{
-    APPLY_RUNS_BLOCKS, Gemm, GemmShape, KernelId, ResultRow, ResultsMeta, Runtime, SiteTime, SiteTimes, StepPace,
-    baseline_kernel,
+    APPLY_RUNS_BLOCKS, Gemm, GemmShape, ResultRow, ResultsMeta, Runtime, SiteTime, SiteTimes, StepPace, baseline_kernel,
 };
 
-use super::{Group, Policy, chain::SavedByCodes};
+use super::{Group, Policy, chain::SavedByCodes, site_table::SiteTable};
 
 /// Where a plan will run, with the site times of that runtime.
 #[derive(Clone, Debug)]
@@ -156,187 +155,6 @@ pub(crate) fn how(runtime: Runtime) -> &'static str {
         Runtime::Launched => "launched",
         Runtime::Graph => "as a graph",
         Runtime::Inference => "in inference",
-    }
-}
-
-/// A sum of differences has the errors of all of them. Of the fastest time that was measured at a site, the least that three
-/// kernels are thought to take which were not timed together: in the tables that there are, mixtures gain some percent.
-const BELIEVED: f64 = 0.9;
-
-/// By one shape: what a site takes by any three kernels that were timed there.
-///
-/// Three that were timed together take what was measured. Others: BF16, and for each GEMM what its kernel alone
-/// changed, and for two GEMMs of one kernel what they changed together beyond that (a cast that both read); never less
-/// than [`BELIEVED`] of the fastest that was measured.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct SiteTable {
-    pub bf16_us: f64,
-    /// By a kernel that stores codes, against its storing BF16 that the next linear casts.
-    pub saved_by_codes_us: Option<f64>,
-    /// Their places are their numbers, less 1: 0 is BF16.
-    kernels: Vec<KernelId>,
-    /// By the numbers of three kernels; NaN where it is not known.
-    us: Vec<f64>,
-}
-
-/// Kernels by number, in the order of [`Gemm::ALL`].
-pub(crate) type Numbers = [usize; 3];
-
-impl SiteTable {
-    /// `rows`: of one shape and runtime. `None`: none of them has a time.
-    fn new(rows: &[&SiteTime]) -> Option<Self> {
-        let timed: Vec<(&SiteTime, (f64, f64))> =
-            rows.iter().filter_map(|row| Some((*row, row.medians_us()?))).collect();
-        let mut bf16: Vec<f64> = timed.iter().map(|(_, (bf16, _))| *bf16).collect();
-        bf16.sort_by(f64::total_cmp);
-        // Each row's change is of the BF16 beside it, as a share: clocks differ between runs. What it is a share of is the
-        // middle one.
-        let bf16_us = *bf16.get(bf16.len() / 2)?;
-        let mut kernels: Vec<KernelId> =
-            timed.iter().flat_map(|(row, _)| row.kernels.iter().filter(|id| !is_bf16(id)).cloned()).collect();
-        kernels.sort();
-        kernels.dedup();
-        let number = |id: &KernelId| kernels.binary_search(id).map_or(0, |at| at + 1);
-        let deltas: HashMap<Numbers, f64> = timed
-            .iter()
-            .map(|(row, (bf16, us))| ([0, 1, 2].map(|at| number(&row.kernels[at])), (us / bf16 - 1.0) * bf16_us))
-            .filter(|(numbers, _)| *numbers != [0; 3])
-            .collect();
-        let least = bf16_us + deltas.values().fold(0.0, |least: f64, delta| least.min(*delta));
-        let shares = timed.iter().filter_map(|(row, _)| row.share_saved_by_codes());
-        let saved_by_codes_us = shares.reduce(f64::max).map(|share| share * bf16_us);
-        let all = kernels.len() + 1;
-        let time = |numbers| match (deltas.get(&numbers), delta(&deltas, numbers)) {
-            (Some(measured), _) => bf16_us + measured,
-            (None, Some(sum)) => (bf16_us + sum).max(BELIEVED * least),
-            (None, None) => f64::NAN,
-        };
-        let us = (0..all * all * all).map(|at| time([at / all / all, at / all % all, at % all])).collect();
-        Some(Self { bf16_us, saved_by_codes_us, kernels, us })
-    }
-
-    /// The number of a kernel that was timed alone at that GEMM.
-    pub(crate) fn number(&self, gemm: Gemm, id: &KernelId) -> Option<usize> {
-        if is_bf16(id) {
-            return Some(0);
-        }
-        let number = self.kernels.binary_search(id).ok()? + 1;
-        let mut alone = [0; 3];
-        alone[gemm as usize] = number;
-        self.us(alone).map(|_| number)
-    }
-
-    fn has(&self, gemm: Gemm, id: &KernelId) -> bool {
-        self.number(gemm, id).is_some()
-    }
-
-    pub(crate) fn us(&self, [fprop, dgrad, wgrad]: Numbers) -> Option<f64> {
-        let all = self.kernels.len() + 1;
-        self.us.get((fprop * all + dgrad) * all + wgrad).copied().filter(|us| us.is_finite())
-    }
-}
-
-fn is_bf16(id: &KernelId) -> bool {
-    id.recipe() == "bf16"
-}
-
-/// Against BF16.
-fn delta(deltas: &HashMap<Numbers, f64>, numbers: Numbers) -> Option<f64> {
-    let only = |kept: &[usize]| {
-        let mut some = [0; 3];
-        kept.iter().for_each(|at| some[*at] = numbers[*at]);
-        some
-    };
-    let mut sum = 0.0;
-    for at in (0..3).filter(|at| numbers[*at] != 0) {
-        sum += deltas.get(&only(&[at]))?;
-    }
-    for [a, b] in [[0, 1], [0, 2], [1, 2]].into_iter().filter(|[a, b]| numbers[*a] != 0 && numbers[*a] == numbers[*b]) {
-        if let Some(pair) = deltas.get(&only(&[a, b])) {
-            sum += pair - deltas.get(&only(&[a]))? - deltas.get(&only(&[b]))?;
-        }
-    }
-    Some(sum)
-}
-
-/// How three kernels stand against BF16 at a site whose times are known.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Timed {
-    pub bf16_us: f64,
-    pub us: f64,
-    /// An override was never timed there: its part is modelled.
-    pub modelled: bool,
-}
-
-/// One GEMM of a site whose times are known.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Part {
-    pub number: usize,
-    /// Of a kernel that was not timed there, what it changes by its own row.
-    pub modelled_us: Option<f64>,
-    /// Of the site's time in BF16.
-    pub share: f64,
-    /// It was chosen, so it has to earn its place: not BF16, and not a person's wish.
-    pub must_earn: bool,
-}
-
-impl SiteTable {
-    /// A kernel at one GEMM. `row: None`: BF16.
-    pub(crate) fn part(&self, gemm: Gemm, row: Option<&ResultRow>, reference_us: Option<f64>) -> Part {
-        let Some(row) = row else { return Part::default() };
-        match self.number(gemm, &row.kernel) {
-            Some(number) => Part { number, ..Part::default() },
-            None => {
-                let own = reference_us.and_then(|us| Some(super::sharing::own_us(row, us)? - us));
-                Part { modelled_us: Some(own.unwrap_or(0.0)), ..Part::default() }
-            }
-        }
-    }
-
-    /// `None`: never, of parts that are BF16 or were timed.
-    pub(crate) fn timed(&self, parts: &[Part; 3]) -> Option<Timed> {
-        let us = self.us(parts.map(|part| part.number))?;
-        let modelled_us: f64 = parts.iter().filter_map(|part| part.modelled_us).sum();
-        let modelled = parts.iter().any(|part| part.modelled_us.is_some());
-        Some(Timed { bf16_us: self.bf16_us, us: us + modelled_us, modelled })
-    }
-
-    /// Of the parts that must earn their place those that do not: the smallest sets that save the site no more than
-    /// the policy asks for of their share of BF16's time, or nothing.
-    pub(crate) fn unearned(&self, parts: &[Part; 3], min_speedup: f64) -> [bool; 3] {
-        let mut failed = [false; 3];
-        let Some(all) = self.timed(parts) else { return parts.map(|part| part.must_earn) };
-        let mut smallest = None;
-        for set in super::sharing::SUBSETS {
-            let within = |at: usize| set >> at & 1 == 1;
-            if (0..3).any(|at| within(at) && !parts[at].must_earn) {
-                continue;
-            }
-            if smallest.is_some_and(|size| set.count_ones() > size) {
-                break;
-            }
-            let without = [0, 1, 2].map(|at| if within(at) { Part::default() } else { parts[at] });
-            let share: f64 = (0..3).filter(|at| within(*at)).map(|at| parts[at].share).sum();
-            let asked = (1.0 - 1.0 / min_speedup).max(0.0) * share * self.bf16_us;
-            let earns = self.timed(&without).is_some_and(|without| without.us - all.us > asked);
-            if !earns {
-                smallest = Some(set.count_ones());
-                (0..3).filter(|at| within(*at)).for_each(|at| failed[at] = true);
-            }
-        }
-        failed
-    }
-}
-
-/// Of a site's time in BF16, each GEMM's: as the baseline's rows have it, in equal parts where one is not known.
-/// `runtime`: what runs no backward GEMM has one part.
-pub(crate) fn shares(references: [Option<f64>; 3], runtime: Runtime) -> [f64; 3] {
-    if runtime == Runtime::Inference {
-        return [1.0, 0.0, 0.0];
-    }
-    match references {
-        [Some(fprop), Some(dgrad), Some(wgrad)] => [fprop, dgrad, wgrad].map(|us| us / (fprop + dgrad + wgrad)),
-        _ => [1.0 / 3.0; 3],
     }
 }
 

@@ -6,12 +6,13 @@ use crate::{
         Candidates, Dispatch, Override, Overrides, PassedOver, Policy, dispatch, frontier, sweep,
         testing::{Dice, results, row},
     },
-    model::{Metric, Results, SiteId, SiteMods, Spread},
+    model::{KernelId, Metric, Results, SiteId, SiteMods, Spread},
 };
 
 const BF16: &str = "cublaslt/bf16";
 const FAST: &str = "cublaslt/fp8-rowwise+fast";
 const TENSORWISE: &str = "cublaslt/fp8-tensorwise+fast";
+const PROMOTED: &str = "cublaslt/fp8-rowwise";
 const OWN: &str = "loka/fp8-rowwise+fast";
 const SHAPE: GemmShape = crate::dispatch::testing::SHAPE;
 
@@ -135,6 +136,47 @@ fn what_was_timed_together_counts_before_what_is_added_up() {
     let stays =
         "no safe kernel that was timed here earns its place: the site takes 400 us in BF16 (measured, launched)";
     assert_eq!(found.choices[2].reason, stays);
+}
+
+/// One cast serves both, however the products are summed.
+#[test]
+fn how_a_product_is_summed_adds_to_what_those_that_cast_alike_take_together() {
+    let graph = |kernels, us| timed(Runtime::Graph, kernels, 1000.0, us);
+    let mut rows = vec![
+        graph([FAST, BF16, BF16], 900.0),
+        graph([BF16, FAST, BF16], 900.0),
+        graph([BF16, BF16, FAST], 950.0),
+        graph([BF16, PROMOTED, BF16], 920.0),
+        graph([BF16, BF16, PROMOTED], 960.0),
+        graph([TENSORWISE, BF16, BF16], 980.0),
+        graph([FAST, FAST, FAST], 700.0),
+    ];
+    let us = |rows: &[SiteTime], kernels: [&str; 3]| {
+        let table = SiteTable::new(&rows.iter().collect::<Vec<_>>()).unwrap();
+        let number = |gemm: Gemm| table.number(gemm, &KernelId::new(kernels[gemm as usize])).unwrap();
+        table.us(Gemm::ALL.map(number)).unwrap()
+    };
+    let near = |found: f64, wanted: f64| assert!((found - wanted).abs() < 1e-9, "{found}, not {wanted}");
+    near(us(&rows, [FAST, FAST, PROMOTED]), 710.0);
+    near(us(&rows, [FAST, PROMOTED, PROMOTED]), 730.0);
+    near(us(&rows, [BF16, PROMOTED, PROMOTED]), 880.0);
+    rows.push(graph([BF16, FAST, FAST], 820.0));
+    near(us(&rows, [BF16, PROMOTED, PROMOTED]), 850.0);
+    near(us(&rows, [TENSORWISE, PROMOTED, PROMOTED]), 830.0);
+    // What was measured counts before it; and the one that differs least.
+    rows.push(graph([FAST, PROMOTED, FAST], 715.0));
+    near(us(&rows, [FAST, PROMOTED, FAST]), 715.0);
+    near(us(&rows, [FAST, PROMOTED, PROMOTED]), 725.0);
+    // Noise: nothing is faster for being summed in FP32.
+    rows[4] = graph([BF16, BF16, PROMOTED], 940.0);
+    near(us(&rows, [FAST, FAST, PROMOTED]), 700.0);
+    let results = probed(&[FAST], Some(times(rows)));
+    let unsafe_when_fast = row("a", Gemm::Dgrad, FAST, 0.9, Some(2.0), 0.0);
+    let mut of_dgrad: Vec<_> = results.rows.iter().filter(|row| row.gemm != Gemm::Dgrad).cloned().collect();
+    of_dgrad.extend([unsafe_when_fast, row("a", Gemm::Dgrad, PROMOTED, 0.1, Some(1.8), 0.0)]);
+    let found = at(Runtime::Graph, &Results { rows: of_dgrad, ..results }, &Policy::paper(), &Overrides::new());
+    assert_eq!(chosen(&found), [FAST, PROMOTED, FAST]);
+    assert_eq!(found.totals.planned_us, 715.0);
 }
 
 #[test]

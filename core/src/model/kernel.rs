@@ -57,6 +57,11 @@ impl KernelId {
         self.as_str().split_once('/').map_or("", |(_, recipe)| recipe)
     }
 
+    /// How its operands are cast: kernels of one such name differ in how they accumulate alone.
+    pub fn casts(&self) -> &str {
+        self.as_str().strip_suffix("+fast").unwrap_or(self.as_str())
+    }
+
     /// In the catalogue, and narrower than BF16. A name that nobody knows is neither high nor low.
     pub fn is_low_precision(&self) -> bool {
         self.known().is_some_and(|kernel| !kernel.high_precision())
