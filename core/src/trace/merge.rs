@@ -199,7 +199,8 @@ fn ranks(manifest: &Manifest) -> Vec<u64> {
     ranks
 }
 
-/// The lowest rank's, with every shard's unknown keys and the mean of the losses.
+/// The lowest rank's, with every shard's unknown keys, the mean of the losses, and how many times a log loss they are from the first that
+/// knows it: a rank tells it only where its last recorded step had logits enough to tell by.
 fn joined_manifest(shards: &[Trace], first: &Manifest) -> Manifest {
     let mut manifest = first.clone();
     for shard in shards {
@@ -208,7 +209,8 @@ fn joined_manifest(shards: &[Trace], first: &Manifest) -> Manifest {
         }
     }
     manifest.run.extra.remove(WEIGHTS_IN);
-    manifest.loss = Loss { value: mean_loss(shards), ..first.loss.clone() };
+    let weight = shards.iter().find_map(|shard| shard.manifest().loss.weight);
+    manifest.loss = Loss { value: mean_loss(shards), weight, ..first.loss.clone() };
     if shards.len() > 1 {
         let mut all: Vec<u64> = shards.iter().flat_map(|shard| ranks(shard.manifest())).collect();
         all.sort_unstable();

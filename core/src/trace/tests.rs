@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::{Manifest, Matrix, Site, SiteId};
+use crate::model::{Loss, Manifest, Matrix, Site, SiteId};
 
 fn site(id: &str, k: usize, n: usize, feeds: &[&str]) -> Site {
     let value = json!({"id": id, "class": "torch.nn.Linear", "m": 8, "k": k, "n": n, "dtype": "f32", "bias": true,
@@ -213,13 +213,17 @@ fn bad_sites_are_named() {
 
 #[test]
 fn shards_merge_as_a_folder_and_into_a_file() {
-    let shards = [shard(1, |data| data.manifest.loss.value = 0.7), shard(0, |_| ())];
+    let second = |data: &mut TraceData| {
+        data.manifest.loss = Loss { value: 0.7, weight: Some(0.25), ..data.manifest.loss.clone() }
+    };
+    let shards = [shard(1, second), shard(0, |_| ())];
     let folder = Trace::from_shards("run", "run", shards.to_vec()).unwrap();
     assert_eq!(folder.check_all(), vec![]);
     let merged = merge(&shards).unwrap();
     assert_eq!(merged.manifest, *folder.manifest());
     assert_eq!(merged.manifest.run.rank, 0);
     assert!((merged.manifest.loss.value - 0.6).abs() < 1e-15);
+    assert_eq!(merged.manifest.loss.weight, Some(0.25), "of the one that knows it");
     assert_eq!(merged.manifest.extra["merged_ranks"], json!([0, 1]));
     assert_eq!(merged.manifest.extra["quantiles_approximate"], Value::from(true));
 
