@@ -44,8 +44,8 @@ const SHAPES: [Shape; 8] = [
     [5000, 128, 2048],
 ];
 
-/// Together with those of `statics` two hundred; some fill the GPU more than once.
-const RANDOM_SHAPES: usize = 80;
+/// Every fourth fills the GPU more than once.
+const RANDOM_SHAPES: usize = 300;
 const ROWS: RangeInclusive<usize> = 1..=500;
 /// In steps of 16.
 const REDUCED: RangeInclusive<usize> = 1..=90;

@@ -28,7 +28,7 @@ use super::{
 const MORE_SHAPES: [Shape; 5] = [[1, 16, 16], [129, 208, 144], [300, 2064, 80], [3000, 256, 2048], [700, 384, 5120]];
 
 /// Random shapes, each with one numerics of its own.
-const RANDOM_SHAPES: usize = 200;
+const RANDOM_SHAPES: usize = 300;
 const ROWS: RangeInclusive<usize> = 1..=700;
 /// In steps of 16.
 const REDUCED: RangeInclusive<usize> = 1..=90;

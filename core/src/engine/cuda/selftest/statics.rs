@@ -39,8 +39,7 @@ const SHAPES: [Shape; 9] = [
     [4500, 144, 1040],
 ];
 
-/// Together with those of `blocks` two hundred.
-const RANDOM_SHAPES: usize = 120;
+const RANDOM_SHAPES: usize = 300;
 const ROWS: RangeInclusive<usize> = 1..=700;
 /// In steps of 16.
 const REDUCED: RangeInclusive<usize> = 1..=90;
