@@ -1,9 +1,9 @@
 """Proves loka.kernels on a GPU: casts bit for bit, every native kernel in all three GEMMs against FP64, compiled code,
 CUDA graphs; `--time` also times the training step of single linears. Needs PyTorch and an NVIDIA GPU with FP8.
 
-    python3 python/tests/gpu_kernels.py [--time]
+    python3 python/tests/gpu_kernels.py [--time] [CHECK]...
 
-Prints failures, a line a group, and last `N passed, N failed`. Exit 1 when one fails, 2 without a GPU.
+CHECK: gated, compiled, graph and so on, one of CHECKS; all of them without. Prints failures, a line a group, and last `N passed, N failed`. Exit 1 when one fails, 2 without a GPU.
 """
 
 import copy
@@ -667,13 +667,26 @@ def check_normed(checks):
                 checks.tell(good, f"{tail} sums [{rows}, {cols}] {far} from zero")
 
 
+CHECKS = {
+    check.__name__.removeprefix("check_"): check
+    for check in (
+        check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_scales, check_delayed, check_handed,
+        check_gated, check_normed, check_noted, check_gemms, check_non_finite, check_compiled, check_checked, check_graph, check_rest,
+    )
+}  # fmt: skip
+
+
 def main():
     if not torch.cuda.is_available():
         print("skipped: no CUDA device")
         sys.exit(2)
+    named = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    unknown = [name for name in named if name not in CHECKS]
+    if unknown:
+        print(f"no check is called {unknown[0]} (one of {', '.join(CHECKS)})")
+        sys.exit(2)
     checks = Checks()
-    casts = (check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_scales, check_delayed, check_handed, check_gated, check_normed, check_noted)
-    for check in (*casts, check_gemms, check_non_finite, check_compiled, check_checked, check_graph, check_rest):
+    for check in (CHECKS[name] for name in named or CHECKS):
         try:
             check(checks)
         except Exception as error:
