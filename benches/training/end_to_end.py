@@ -25,6 +25,7 @@ import verdicts
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MODELS = ("wukong-2.1G", "wukong-5.6G", "dcnv2", "dlrm")
+MORE_MODELS = ("dcnv2-mods",)
 PARAMETERS = ("fp32", "bf16")
 POLICIES = ("balanced", "paper", "rel-l2", "loss-budget")
 RUNTIMES = ("launched", "graph", "inference")
@@ -398,7 +399,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="traces and trained states, gigabytes that only"
                         " record, probe and apply want (default: DIR/scratch)")  # fmt: skip
     parser.add_argument("--loka", default="loka", help="the binary")
-    parser.add_argument("--only", type=listed, default=list(MODELS), help=f"of {','.join(MODELS)}")
+    parser.add_argument("--only", type=listed, default=list(MODELS), help=f"of {','.join([*MODELS, *MORE_MODELS])}; {','.join(MODELS)} without")
     parser.add_argument("--params", type=listed, default=list(PARAMETERS), help="fp32 (under BF16 autocast), bf16")
     parser.add_argument("--policies", type=listed, default=list(POLICIES), help="names or files, as"
                         " `loka plan` takes them")  # fmt: skip
@@ -453,7 +454,7 @@ def checked(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argpar
     for part in args.parts:
         if not part or set(part) - set("fdw"):
             parser.error(f"--parts: '{part}' is no part of a plan (letters of f, d, w)")
-    for name, known in (("only", MODELS), ("params", PARAMETERS), ("stages", STAGES), ("runtimes", RUNTIMES)):
+    for name, known in (("only", MODELS + MORE_MODELS), ("params", PARAMETERS), ("stages", STAGES), ("runtimes", RUNTIMES)):
         unknown = [value for value in getattr(args, name) if value not in known]
         if unknown:
             parser.error(f"--{name}: unknown '{unknown[0]}' (one of {', '.join(known)})")

@@ -186,6 +186,8 @@ class RankerConfig:
     head: str
     make: Callable[[], Tuple[nn.Module, nn.Module]]
     mods: Tuple[str, ...] = ()
+    without_mods: Tuple[str, ...] = ()
+    """Modules that keep their norms and activations where there are Mods."""
 
 
 MODS = ("no_bias", "block_norm", "hard_swish")
@@ -205,7 +207,7 @@ def _wukong(size: str, small: bool) -> RankerConfig:
     data = replace(data, tables=8, dense=8) if small else replace(data, tables=28, dense=16, rows=4096)
     return RankerConfig(
         name=f"wukong-{size}", family="wukong", data=data, batch=shape.batch, quality_batch=512, lr=_WUKONG_RATES[size],
-        head="stack.top.2", mods=MODS,
+        head="stack.top.2", mods=MODS, without_mods=("stack.top",),
         make=lambda: (TokenEmbeddings(data, shape.tokens, shape.dim), PublicWukong(shape)),
     )  # fmt: skip
 
@@ -236,6 +238,7 @@ RANKERS: Dict[str, Callable[[bool], RankerConfig]] = {
     "wukong-2.1G": lambda small: _wukong("2.1G", small),
     "wukong-5.6G": lambda small: _wukong("5.6G", small),
     "dcnv2": _dcnv2,
+    "dcnv2-mods": lambda small: replace(_dcnv2(small), name="dcnv2-mods", mods=MODS),
     "dlrm": _dlrm,
 }
 """By name; the argument is `small`."""
@@ -256,7 +259,7 @@ def build(config: RankerConfig, parameters: str, seed: int, device: torch.device
     if config.mods:
         import loka
 
-        loka.mods.apply(ranker, list(config.mods), keep=["stack.top"], everywhere=True)
+        loka.mods.apply(ranker, list(config.mods), keep=config.without_mods, everywhere=True)
     ranker.to(device)
     if parameters == "bf16":
         ranker.stack.bfloat16()

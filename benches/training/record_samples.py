@@ -32,7 +32,7 @@ SAMPLES: Dict[str, Tuple[str, List[str]]] = {
 }
 """Name of a sample: its family and sizes. The counters are raw, as they come from a log."""
 
-RANKERS = {"dcnv2-ranker": "dcnv2", "dlrm-ranker": "dlrm"}
+RANKERS = {"dcnv2-ranker": "dcnv2", "dcnv2-mods": "dcnv2-mods", "dlrm-ranker": "dlrm"}
 """Name of a sample at real size: its model of `rankers.py`. Its weights are kept as their leading singular pairs."""
 
 LIMIT_BYTES = 12 << 20
