@@ -21,7 +21,7 @@ pub(crate) struct Terms<'p> {
 impl<'p> Terms<'p> {
     /// Measured times of sites like this one. They are against BF16: a policy of another baseline has none.
     pub(crate) fn table(&self, group: &Group) -> Option<&'p Arc<SiteTable>> {
-        self.target.table_of(group, self.policy)
+        self.target.table_of(group.site, self.policy)
     }
 
     /// What it saves a site that its x arrives as codes from the one that feeds it, and that many others.

@@ -86,6 +86,11 @@ impl Selection {
         Some(&self.sites.get(at)?.picks[gemm as usize])
     }
 
+    /// What the site saves as a whole, where sites like it were timed.
+    pub(crate) fn timed_saved_us(&self, at: usize) -> Option<f64> {
+        self.sites.get(at)?.timed.map(Timed::saved_us)
+    }
+
     /// The site was not decided anew: everything about it is as it was, but for the limits it is held against.
     pub(crate) fn is_kept_from(&self, other: &Self, at: usize) -> bool {
         self.sites.get(at).zip(other.sites.get(at)).is_some_and(|(site, other)| Arc::ptr_eq(site, other))

@@ -163,6 +163,12 @@ pub(crate) struct Timed {
     pub modelled: bool,
 }
 
+impl Timed {
+    pub fn saved_us(self) -> f64 {
+        self.bf16_us - self.us
+    }
+}
+
 /// One GEMM of a site whose times are known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Part {

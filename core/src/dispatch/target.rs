@@ -4,10 +4,15 @@
 use std::{collections::HashMap, sync::Arc};
 
 use crate::model::{
-    APPLY_RUNS_BLOCKS, Gemm, GemmShape, ResultRow, ResultsMeta, Runtime, SiteTime, SiteTimes, StepPace, baseline_kernel,
+    APPLY_RUNS_BLOCKS, Gemm, GemmShape, ResultRow, ResultsMeta, Runtime, Site, SiteTime, SiteTimes, StepPace,
+    baseline_kernel,
 };
 
-use super::{Group, Policy, chain::SavedByCodes, site_table::SiteTable};
+use super::{
+    Group, Policy,
+    chain::SavedByCodes,
+    site_table::{SiteTable, Timed},
+};
 
 /// Where a plan will run, with the site times of that runtime.
 #[derive(Clone, Debug)]
@@ -56,10 +61,8 @@ impl Target {
         self.tables.get(&shape)
     }
 
-    /// The same of a group's site, where it is of use: measured times are against BF16, a policy of another baseline has
-    /// none.
-    pub(crate) fn table_of(&self, group: &Group, policy: &Policy) -> Option<&Arc<SiteTable>> {
-        let site = group.site;
+    /// The same of a site, where it is of use: measured times are against BF16, a policy of another baseline has none.
+    pub(crate) fn table_of(&self, site: &Site, policy: &Policy) -> Option<&Arc<SiteTable>> {
         let shape = GemmShape { m: site.m, k: site.k, n: site.n };
         // Whole sites are timed with all GEMMs that the runtime has: one that lacks some takes less.
         let whole = Gemm::ALL.into_iter().all(|gemm| site.runs(gemm) || !self.runtime.runs(gemm));
@@ -74,11 +77,24 @@ impl Target {
         num_readers: usize,
         policy: &Policy,
     ) -> SavedByCodes {
-        if self.table_of(reader, policy).is_none() {
+        if self.table_of(reader.site, policy).is_none() {
             return SavedByCodes::Modelled;
         }
-        let all = self.table_of(feeder, policy).and_then(|table| table.saved_by_codes_us);
+        let all = self.table_of(feeder.site, policy).and_then(|table| table.saved_by_codes_us);
         SavedByCodes::Timed(all.map(|us| us / num_readers.max(1) as f64))
+    }
+
+    /// What the site saves by kernels with these rows, in microseconds, where sites like it were timed. `None` among the rows: BF16.
+    pub(crate) fn saved_us(
+        &self,
+        site: &Site,
+        policy: &Policy,
+        rows: [Option<&ResultRow>; 3],
+        references: [Option<f64>; 3],
+    ) -> Option<f64> {
+        let table = self.table_of(site, policy)?;
+        let parts = Gemm::ALL.map(|gemm| table.part(gemm, rows[gemm as usize], references[gemm as usize]));
+        table.timed(&parts).map(Timed::saved_us)
     }
 
     /// True where what the kernel takes at sites of that shape was measured.

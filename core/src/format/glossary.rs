@@ -101,7 +101,7 @@ glossary! {
     Policy: "Policy", "What a plan must keep to: bounds, margins, a budget, who must sign.";
     Plan: "Plan", "The decision as one file: for every GEMM of every site a kernel and the reason, high precision too, with a digest.";
     LowPrecision: "In FP8", "GEMMs whose chosen kernel runs in FP8; the others stay in high precision.";
-    Saved: "Saved", "The time a step that the choice saves against the baseline, casts included, in microseconds.";
+    Saved: "Saved", "The time a step that the choice saves against the baseline, casts included, in microseconds. Where its site was timed as a whole, with its part of what the site's GEMMs save together.";
     SavedShare: "Share", "This choice's part of all the time that the plan saves.";
     Margin: "Margin", "How far the error stays from the policy's bound. The smallest margins are the first to flip.";
     Versus: "vs baseline", "Microseconds a step that this GEMM saves more (+) or less (−) than with the kernel that the baseline has there.";

@@ -155,7 +155,7 @@ impl Worth {
             return worth;
         }
         let Some(reference_us) = judged.reference_us(at, gemm) else { return worth };
-        let saved_us = line.saved_us.unwrap_or(0.0);
+        let saved_us = line.alone_us.unwrap_or(0.0);
         if by_hand {
             worth.by_hand_us = slower_by_hand((snapshot, judged), (at, gemm), saved_us, reference_us);
         } else {

@@ -3,17 +3,14 @@
 //! is nothing, never a zero.
 
 use crate::{
-    dispatch::parallel,
+    dispatch::{Target, parallel},
     format::number::{counted_as, trimmed},
     model::{Gemm, KernelId, Metric, ResultRow},
     plan::{Decided, Got},
     views::{Baseline, PlanView, Snapshot},
 };
 
-use super::{
-    FrontierAxis,
-    plan::{saved_at, saved_by},
-};
+use super::{FrontierAxis, plan::Saved};
 
 /// What stands where the baseline has no such site, GEMM or row.
 pub const NOT_IN_BASELINE: &str = "not in the baseline";
@@ -141,13 +138,14 @@ fn signed(value: f64) -> String {
 fn lines(snapshot: &Snapshot, plan: &PlanView, (baseline, then): (&Baseline, &Decided)) -> Vec<Option<VersusLine>> {
     let ids = snapshot.index.ids();
     let (sites, chains) = (then.picks.as_chunks::<3>().0, &then.chains);
+    let target = snapshot.target();
     let of_site = |place: usize| {
         let (then, site) = (&sites[place], sites[place][0].site);
         // Nearly always the same sites in the same order.
         let same = ids.get(place).is_some_and(|id| id == site);
         let at = if same { Some(place) } else { snapshot.index.at(site) };
         let chain_us = chains.get(site).map_or(0.0, |chain| chain.saved_us);
-        at.map(|at| (at, lines_at(snapshot, plan, baseline, at, (then, chain_us))))
+        at.map(|at| (at, lines_at((snapshot, &target), plan, baseline, at, (then, chain_us))))
     };
     let mut lines = vec![None; 3 * ids.len()];
     for (at, of_site) in parallel::map(sites.len(), of_site).into_iter().flatten() {
@@ -160,16 +158,16 @@ fn lines(snapshot: &Snapshot, plan: &PlanView, (baseline, then): (&Baseline, &De
 
 /// Of one site, in the order of [`Gemm::ALL`].
 fn lines_at(
-    snapshot: &Snapshot,
+    (snapshot, target): (&Snapshot, &Target),
     plan: &PlanView,
     baseline: &Baseline,
     at: usize,
     (then, chain_us): (&[Got; 3], f64),
 ) -> [Option<VersusLine>; 3] {
-    let choices = Gemm::ALL.map(|gemm| Some(then[gemm as usize].kernel));
-    let row = |gemm: Gemm, kernel: &KernelId| baseline.row(at, gemm, kernel);
-    let before = saved_by(row, choices, chain_us, &baseline.plan.policy().baseline);
-    let now = saved_at(snapshot, plan, at);
+    let choices = Gemm::ALL.map(|gemm| then[gemm as usize].kernel);
+    let before = Saved::of_baseline((snapshot, target), (baseline, at), choices, chain_us).credited;
+    let now = Saved::at(snapshot, plan, at);
+    let now = if baseline.by_kernel { now.alone } else { now.credited };
     Gemm::ALL.map(|gemm| {
         let runs = snapshot.sites().get(at).is_some_and(|site| site.runs(gemm));
         // Results list every site of their trace, probed or not.

@@ -126,8 +126,8 @@ fn whole_sites(views: &Views) -> Option<String> {
     let whole = views.plan.decided.as_ref()?.totals.measured_sites;
     (whole > 0).then(|| {
         format!(
-            "A site's times here are the sum of its GEMMs with their casts. The plan's totals are larger: {} timed whole, with \
-             launches and what makes and reads the operands.",
+            "A site's time in BF16 here is the sum of its GEMMs with their casts, and what it saves is as it was timed: {} timed \
+             whole. The plan's totals are larger, by launches and what makes and reads the operands.",
             number::counted_as(whole, "site was", "sites were")
         )
     })

@@ -3,18 +3,20 @@
 
 mod compared;
 mod groups;
+mod saved;
 mod warnings;
 
 pub use compared::Comparison;
 pub use groups::{PlanGroup, PlanGroupBy};
+pub(super) use saved::Saved;
 pub use warnings::WarningGroup;
 
 use std::collections::BTreeMap;
 
 use crate::{
-    dispatch::{Bound, Chain, ChoiceSource, JudgedRows, Pick, bound_of, own_us, parallel, shared_casts},
+    dispatch::{Bound, Chain, ChoiceSource, JudgedRows, Pick, bound_of, parallel},
     format::Term,
-    model::{Estimate, Gemm, KernelId, LatencySource, Metric, Quadrant, ResultRow, Safety},
+    model::{Estimate, Gemm, LatencySource, Metric, Quadrant, Safety},
     views::{PlanView, Snapshot, plan_view::Earlier},
 };
 
@@ -57,10 +59,11 @@ pub struct PlanLine {
     /// The site's number in the trace.
     pub at: usize,
     pub gemm: Gemm,
-    /// Against the baseline, with half of what each shared cast saves, and what codes save a forward GEMM; the
-    /// lines add up to the totals.
+    /// Against the baseline, with its part of what the site's GEMMs save together ([`Saved`]); the lines add up to the totals.
     /// `None`: no time is known.
     pub saved_us: Option<f64>,
+    /// By its own row, with half of what each shared cast saves, and what codes save a forward GEMM.
+    pub alone_us: Option<f64>,
     /// Of all that is saved.
     pub share: Option<f64>,
     /// The chosen kernel's, in the metric of its bound.
@@ -139,9 +142,10 @@ impl PlanTable {
         };
         let dispatch = compared::with_dispatch((snapshot, judged), plan);
         let made = |at: usize| {
-            let saved = saved_at(snapshot, plan, at);
+            let Saved { credited, alone } = Saved::at(snapshot, plan, at);
             Gemm::ALL.into_iter().filter_map(move |gemm| {
-                let mut line = line((snapshot, judged), (at, gemm), plan.pick_at(at, gemm)?, saved[gemm as usize]);
+                let saved = (credited[gemm as usize], alone[gemm as usize]);
+                let mut line = line((snapshot, judged), (at, gemm), plan.pick_at(at, gemm)?, saved);
                 let chain = plan.chain_at(at).filter(|_| gemm == Gemm::Fprop);
                 line.flags.set(Flags::READS_CODES, chain.is_some_and(Chain::reads_codes));
                 line.flags.set(Flags::STORES_CODES, chain.is_some_and(Chain::stores_codes));
@@ -240,51 +244,11 @@ fn by_saved(lines: &[PlanLine], last: Option<&[u32]>) -> Vec<u32> {
     order.into_iter().map(|(_, at)| at).collect()
 }
 
-/// What each GEMM of a site saves. A shared cast is both readers' doing: half is credited to each. Codes are credited
-/// to who reads them, their store to who stores them.
-pub(super) fn saved_at(snapshot: &Snapshot, plan: &PlanView, at: usize) -> [Option<f64>; 3] {
-    let choices = Gemm::ALL.map(|gemm| plan.pick_at(at, gemm).map(|choice| &choice.kernel));
-    let chain_us = plan.chain_at(at).map_or(0.0, |chain| chain.saved_us);
-    saved_by(|gemm, kernel| snapshot.row(at, gemm, kernel), choices, chain_us, &snapshot.document.policy.baseline)
-}
-
-/// The same of any choices by any rows of a site.
-pub(super) fn saved_by<'a>(
-    row: impl Fn(Gemm, &KernelId) -> Option<&'a ResultRow>,
-    choices: [Option<&KernelId>; 3],
-    chain_us: f64,
-    baseline: &KernelId,
-) -> [Option<f64>; 3] {
-    let reference = |gemm| {
-        let row = row(gemm, baseline)?;
-        row.latency.latency_us.filter(|us| *us > 0.0 && us.is_finite())
-    };
-    let references = Gemm::ALL.map(reference);
-    let chosen = Gemm::ALL.map(|gemm| row(gemm, choices[gemm as usize]?));
-    let mut saved = Gemm::ALL.map(|gemm| {
-        let (reference, kernel) = (references[gemm as usize]?, choices[gemm as usize]?);
-        let own_us = match chosen[gemm as usize] {
-            _ if kernel == baseline => reference,
-            Some(row) => own_us(row, reference)?,
-            None => return None,
-        };
-        Some(reference - own_us)
-    });
-    for cast in shared_casts(chosen, references) {
-        for gemm in cast.gemms {
-            saved[gemm as usize] = saved[gemm as usize].map(|us| us + cast.saved_us / 2.0);
-        }
-    }
-    let fprop = Gemm::Fprop as usize;
-    saved[fprop] = saved[fprop].map(|us| us + chain_us);
-    saved
-}
-
 fn line(
     (snapshot, judged): (&Snapshot, &JudgedRows),
     (at, gemm): (usize, Gemm),
     choice: &Pick,
-    saved_us: Option<f64>,
+    (saved_us, alone_us): (Option<f64>, Option<f64>),
 ) -> PlanLine {
     let (policy, loss) = (&snapshot.document.policy, snapshot.loss());
     let place = snapshot.place_of(at, gemm, &choice.kernel);
@@ -309,6 +273,7 @@ fn line(
         at,
         gemm,
         saved_us,
+        alone_us,
         share: None,
         error,
         bound,

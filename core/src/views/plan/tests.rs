@@ -8,7 +8,7 @@ use crate::{
         Policy,
         testing::{block, fed, results, row, with_codes, with_gemm_us},
     },
-    model::{KernelId, ModKind, ResultRow, Results, Runtime, SiteId, baseline_kernel},
+    model::{KernelId, ModKind, ResultRow, Results, Runtime, SiteId, SiteTime, SiteTimes, Spread, baseline_kernel},
     plan::{Cause, build},
     session::{Command, Event, Session},
 };
@@ -63,6 +63,49 @@ fn lines_add_up_to_the_totals_also_with_shared_casts() {
     assert!(line.saved_us.unwrap() > 20.0, "{line:?}");
     let shares: f64 = table.lines.iter().filter_map(|line| line.share).sum();
     assert!((shares - 1.0).abs() < 1e-9);
+}
+
+/// Of what a site saves as a whole beyond what its GEMMs save alone each has a part: by its time in BF16.
+#[test]
+fn lines_add_up_to_the_totals_also_where_sites_were_timed() {
+    let timed = |kernels: [&str; 3], us: f64| {
+        let spread = |us: f64| Some(Spread { us, p10_us: us, p90_us: us });
+        let kernels = kernels.map(KernelId::new);
+        let (runtime, shape) = (Runtime::Launched, crate::dispatch::testing::SHAPE);
+        SiteTime {
+            shape,
+            runtime,
+            kernels,
+            site: spread(us),
+            bf16: spread(300.0),
+            codes: None,
+            samples: 15,
+            reason: None,
+        }
+    };
+    let bf16 = "cublaslt/bf16";
+    let times = vec![
+        timed([FAST, bf16, bf16], 295.0),
+        timed([bf16, FAST, bf16], 290.0),
+        timed([bf16, bf16, FAST], 299.0),
+        timed([FAST; 3], 240.0),
+    ];
+    let of = |gemm, speedup| row("a", gemm, FAST, 0.1, Some(speedup), 0.0);
+    let mut made = results(&["a", "b"], vec![of(Gemm::Fprop, 0.8), of(Gemm::Dgrad, 1.25), of(Gemm::Wgrad, 0.5)]);
+    made.meta.site_times = Some(SiteTimes { device: "a test".to_owned(), rows: times, ..SiteTimes::default() });
+    let mut session = opened_with(made);
+    let (plan, table) = table(&mut session);
+    let totals = plan.decided.as_ref().unwrap().totals;
+    assert_eq!((totals.saved_us, table.num_low), (60.0, 3));
+    let near =
+        |found: Option<f64>, wanted: f64| assert!((found.unwrap() - wanted).abs() < 1e-9, "{found:?}, not {wanted}");
+    near(Some(table.saved_us), 60.0);
+    // Alone they save -25, 20 and -100 of 100 us each; 165 are the site's.
+    for (line, alone) in table.lines.iter().zip([-25.0, 20.0, -100.0]) {
+        near(line.alone_us, alone);
+        near(line.saved_us, alone + 55.0);
+    }
+    assert!(table.lines[3..].iter().all(|line| line.saved_us == Some(0.0)), "what stays in BF16 saves nothing");
 }
 
 #[test]
