@@ -123,14 +123,14 @@ impl Deltas {
             return Some(*measured);
         }
         let alike = self.by_casts.get(&numbers.map(|number| self.casts[number]))?;
-        let differs = |other: &Numbers| (0..3).filter(|at| other[*at] != numbers[*at]).collect::<Vec<usize>>();
-        let nearest = alike.iter().min_by_key(|other| differs(other).len())?;
+        let differing = |other: Numbers| (0..3).filter(move |at| other[*at] != numbers[*at]);
+        let nearest = *alike.iter().min_by_key(|other| differing(**other).count())?;
         let change = |at: usize| {
-            let change = self.alone(numbers, at)? - self.alone(*nearest, at)?;
+            let change = self.alone(numbers, at)? - self.alone(nearest, at)?;
             // Fast accumulation is never the slower one: where it seems so, that is noise.
             Some(if self.accumulates_fast[nearest[at]] { change.max(0.0) } else { change.min(0.0) })
         };
-        Some(self.measured.get(nearest)? + differs(nearest).into_iter().map(change).sum::<Option<f64>>()?)
+        Some(self.measured.get(&nearest)? + differing(nearest).map(change).sum::<Option<f64>>()?)
     }
 
     /// What [`SiteTable`] says of kernels that were not timed together.

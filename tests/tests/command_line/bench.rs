@@ -169,12 +169,12 @@ fn parts_of_a_bench_of_sites_are_what_one_machine_times() {
             (&part.into(), &true.into(), &1.into()),
             "{told}"
         );
-        assert_eq!((&told["num_timed"], &told["device"]), (&46.into(), &"a test double".into()), "{told}");
+        assert_eq!((&told["num_timed"], &told["device"]), (&50.into(), &"a test double".into()), "{told}");
     }
     let again = run(&["--part", "2/3", "--out", "parts", "--progress"]).done();
     assert_eq!((&again.objects()[0]["made"], again.stderr.as_str()), (&false.into(), ""), "what is there is not timed");
     let merged = run_in(path, ["merge", "parts", "--out", "all.sites.json"]).done().stdout;
-    let expected = "3 parts: 69 of 69 sites and kernels timed on a test double; faster than BF16: 0 launched, 69 graph: all.sites.json\n\
+    let expected = "3 parts: 75 of 75 sites and kernels timed on a test double; faster than BF16: 0 launched, 75 graph: all.sites.json\n\
                     next: loka probe TRACE --sites-times all.sites.json --out R.results.parquet\n";
     assert_eq!(merged, expected);
     let table = |name: &str| {
