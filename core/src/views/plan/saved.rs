@@ -21,7 +21,7 @@ impl Saved {
     pub fn at(snapshot: &Snapshot, plan: &PlanView, at: usize) -> Self {
         let choices = Gemm::ALL.map(|gemm| plan.pick_at(at, gemm).map(|choice| &choice.kernel));
         let row = |gemm, kernel: &KernelId| snapshot.row(at, gemm, kernel);
-        let chosen = Chosen::of(row, choices, &snapshot.document.policy.baseline);
+        let chosen = ChosenKernels::of(row, choices, &snapshot.document.policy.baseline);
         let timed_us = plan.decided.as_ref().and_then(|decided| decided.timed_saved_us(at));
         chosen.saved(timed_us, plan.chain_at(at).map_or(0.0, |chain| chain.saved_us))
     }
@@ -36,7 +36,7 @@ impl Saved {
     ) -> Self {
         let policy = baseline.plan.policy();
         let row = |gemm, kernel: &KernelId| baseline.row(at, gemm, kernel);
-        let chosen = Chosen::of(row, choices.map(Some), &policy.baseline);
+        let chosen = ChosenKernels::of(row, choices.map(Some), &policy.baseline);
         let site = snapshot.sites().get(at).filter(|_| !baseline.by_kernel);
         let timed_us = site.and_then(|site| target.saved_us(site, policy, chosen.low(), chosen.references));
         chosen.saved(timed_us, chain_us)
@@ -44,7 +44,7 @@ impl Saved {
 }
 
 /// Of one site.
-struct Chosen<'a> {
+struct ChosenKernels<'a> {
     rows: [Option<&'a ResultRow>; 3],
     /// It is the baseline.
     is_high: [bool; 3],
@@ -52,7 +52,7 @@ struct Chosen<'a> {
     references: [Option<f64>; 3],
 }
 
-impl<'a> Chosen<'a> {
+impl<'a> ChosenKernels<'a> {
     fn of(
         row: impl Fn(Gemm, &KernelId) -> Option<&'a ResultRow>,
         choices: [Option<&KernelId>; 3],
