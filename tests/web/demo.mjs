@@ -44,7 +44,7 @@ console.log(`  first rows of the sample after ${rows} ms`);
 // What the canvas shows, as text: the answer, in which the plan pays, and the sites.
 await page.waitForFunction(() => {
   const told = document.getElementById("loka-text").innerText;
-  return told.includes("stack.tower.3") && /1\.1\d\s*[x×]/.test(told);
+  return told.includes("stack.tower.3") && /1\.2\d\s*[x×]/.test(told);
 }, null, { timeout: 60_000 });
 await page.waitForTimeout(1_500);
 await page.screenshot({ path: join(pictures, "demo.png") });
