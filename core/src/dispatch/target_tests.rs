@@ -4,9 +4,9 @@ use super::*;
 use crate::{
     dispatch::{
         Candidates, Dispatch, Override, Overrides, PassedOver, Policy, dispatch, frontier, sweep,
-        testing::{Dice, results, row},
+        testing::{Dice, results, row, site_time as timed, site_times as times},
     },
-    model::{KernelId, Metric, Results, SiteId, SiteMods, Spread},
+    model::{KernelId, Metric, Results, SiteId, SiteMods},
 };
 
 const BF16: &str = "cublaslt/bf16";
@@ -14,26 +14,6 @@ const FAST: &str = "cublaslt/fp8-rowwise+fast";
 const TENSORWISE: &str = "cublaslt/fp8-tensorwise+fast";
 const PROMOTED: &str = "cublaslt/fp8-rowwise";
 const OWN: &str = "loka/fp8-rowwise+fast";
-const SHAPE: GemmShape = crate::dispatch::testing::SHAPE;
-
-fn timed(runtime: Runtime, kernels: [&str; 3], bf16_us: f64, us: f64) -> SiteTime {
-    let spread = |us: f64| Some(Spread { us, p10_us: us, p90_us: us });
-    let kernels = kernels.map(KernelId::new);
-    SiteTime {
-        shape: SHAPE,
-        runtime,
-        kernels,
-        site: spread(us),
-        bf16: spread(bf16_us),
-        codes: None,
-        samples: 15,
-        reason: None,
-    }
-}
-
-fn times(rows: Vec<SiteTime>) -> SiteTimes {
-    SiteTimes { device: "a test".to_owned(), rows, ..SiteTimes::default() }
-}
 
 /// All kernels are safe everywhere and twice as fast as BF16 by their own rows.
 fn probed(kernels: &[&str], site_times: Option<SiteTimes>) -> Results {

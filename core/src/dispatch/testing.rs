@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::model::{
     ErrorSummary, Estimate, Gemm, GemmShape, KernelId, Latency, LatencySource, Manifest, ModSet, ResultRow, Results,
-    ResultsMeta, SiteId, StaticScale,
+    ResultsMeta, Runtime, SiteId, SiteTime, SiteTimes, Spread, StaticScale,
 };
 
 pub const SHAPE: GemmShape = GemmShape { m: 64, k: 32, n: 16 };
@@ -123,6 +123,25 @@ pub fn results(sites: &[&str], mut rows: Vec<ResultRow>) -> Results {
         site_times: None,
     };
     Results { meta, rows }
+}
+
+/// A site of [`SHAPE`] by three kernels, timed without any spread.
+pub fn site_time(runtime: Runtime, kernels: [&str; 3], bf16_us: f64, us: f64) -> SiteTime {
+    let spread = |us: f64| Some(Spread { us, p10_us: us, p90_us: us });
+    SiteTime {
+        shape: SHAPE,
+        runtime,
+        kernels: kernels.map(KernelId::new),
+        site: spread(us),
+        bf16: spread(bf16_us),
+        codes: None,
+        samples: 15,
+        reason: None,
+    }
+}
+
+pub fn site_times(rows: Vec<SiteTime>) -> SiteTimes {
+    SiteTimes { device: "a test".to_owned(), rows, ..SiteTimes::default() }
 }
 
 /// Numbers for tests that need many instances and no distribution in particular.

@@ -4,12 +4,10 @@
 use crate::{
     dispatch::{
         Candidates, Dispatch, Override, Overrides, PassedOver, Policy, PolicyGroup, SitePattern, dispatch,
-        testing::{self, Dice, results, row},
+        testing::{self, Dice, results, row, site_time, site_times},
     },
     export,
-    model::{
-        Forward, Gemm, GemmShape, Grads, KernelId, Results, Runtime, SiteId, SiteMods, SiteTime, SiteTimes, Spread,
-    },
+    model::{Forward, Gemm, Grads, KernelId, Results, Runtime, SiteId, SiteMods},
     plan::{Plan, Rule, Severity, build, check},
 };
 
@@ -196,26 +194,14 @@ fn what_training_does_not_need_is_neither_chosen_nor_counted() {
 
 #[test]
 fn times_of_whole_sites_are_of_sites_with_all_their_gemms() {
-    let shape = GemmShape { m: 64, k: 32, n: 16 };
-    let spread = |us: f64| Some(Spread { us, p10_us: us, p90_us: us });
-    let timed = SiteTime {
-        shape,
-        runtime: Runtime::Launched,
-        kernels: [FAST, "cublaslt/bf16", "cublaslt/bf16"].map(KernelId::new),
-        site: spread(270.0),
-        bf16: spread(300.0),
-        codes: None,
-        samples: 15,
-        reason: None,
-    };
+    let timed = site_time(Runtime::Launched, [FAST, "cublaslt/bf16", "cublaslt/bf16"], 300.0, 270.0);
     let rows = vec![
         row("whole", Gemm::Fprop, FAST, 0.1, Some(1.25), 0.0),
         row("first", Gemm::Fprop, FAST, 0.1, Some(1.25), 0.0),
     ];
     let mut results = results(&["whole", "first"], rows);
     results.meta.manifest.sites[1].grads.input = false;
-    results.meta.site_times =
-        Some(SiteTimes { device: "a test".to_owned(), rows: vec![timed], ..SiteTimes::default() });
+    results.meta.site_times = Some(site_times(vec![timed]));
     let totals = run(&results, &Policy::paper(), &Overrides::new()).totals;
     // 300 as measured, and 2 x 100 by rows; 270, and 80 + 100.
     assert_eq!((totals.measured_sites, totals.modelled_sites), (1, 1));

@@ -4,9 +4,9 @@ use super::*;
 use crate::{
     dispatch::{
         Overrides,
-        testing::{block, fed, results, row, with_codes},
+        testing::{block, fed, results, row, site_time, site_times, with_codes},
     },
-    model::{GemmShape, KernelId, Results, Runtime, SiteMods, SiteTime, SiteTimes, Spread},
+    model::{GemmShape, Results, Runtime, SiteMods, SiteTime, Spread},
     plan::{build_for, check, diff},
 };
 
@@ -57,20 +57,15 @@ fn served(known: &str, codes_us: Option<f64>) -> Plan {
     let spread = |us: f64| Spread { us, p10_us: us, p90_us: us };
     let timed = |kernel: &str, us: f64, codes: Option<f64>| SiteTime {
         shape,
-        runtime: Runtime::Inference,
-        kernels: [kernel, "cublaslt/bf16", "cublaslt/bf16"].map(KernelId::new),
-        site: Some(spread(us)),
-        bf16: Some(spread(100.0)),
         codes: codes.map(spread),
-        samples: 15,
-        reason: None,
+        ..site_time(Runtime::Inference, [kernel, "cublaslt/bf16", "cublaslt/bf16"], 100.0, us)
     };
     let rows = vec![timed("loka/fp8-block+fast", 70.0, codes_us), timed(known, 60.0, None)];
     let known = |site: &str| with_codes(row(site, Gemm::Fprop, known, 0.1, Some(1.2), 0.0), SCALE, 70.0, 60.0);
     results.rows.retain(|row| row.kernel.as_str() != STATIC);
     results.rows.extend(["a", "b"].map(known));
     results.rows.iter_mut().for_each(|row| row.shape = shape);
-    results.meta.site_times = Some(SiteTimes { device: "a test".to_owned(), rows, ..SiteTimes::default() });
+    results.meta.site_times = Some(site_times(rows));
     let (named, overrides) = (("p", "2026-11-20T00:00:00Z"), Overrides::new());
     let policy = Policy::paper();
     let plan = build_for(Runtime::Inference, &results, &policy, &SiteMods::default(), &overrides, named).unwrap().plan;

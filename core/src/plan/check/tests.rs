@@ -4,9 +4,9 @@ use super::*;
 use crate::{
     dispatch::{
         Override, Overrides, Policy,
-        testing::{Dice, results, row, unsupported, with_gemm_us},
+        testing::{Dice, results, row, site_time, site_times, unsupported, with_gemm_us},
     },
-    model::{KernelId, SiteMods},
+    model::{KernelId, Runtime, SiteMods},
     plan::build,
 };
 
@@ -103,24 +103,9 @@ fn a_plan_is_held_against_what_its_runtime_can_run() {
 /// By its row the kernel is twice as fast as BF16.
 #[test]
 fn site_times_decide_what_is_fast_enough() {
-    use crate::model::{Runtime, SiteTime, SiteTimes, Spread};
     let mut results = results(&["a"], vec![row("a", Gemm::Fprop, FAST, 0.1, Some(2.0), 0.0)]);
-    let timed = |us: f64| {
-        let spread = |us: f64| Some(Spread { us, p10_us: us, p90_us: us });
-        let kernels = [FAST, "cublaslt/bf16", "cublaslt/bf16"].map(KernelId::new);
-        let (shape, runtime) = (crate::dispatch::testing::SHAPE, Runtime::Launched);
-        let row = SiteTime {
-            shape,
-            runtime,
-            kernels,
-            site: spread(us),
-            bf16: spread(300.0),
-            codes: None,
-            samples: 15,
-            reason: None,
-        };
-        Some(SiteTimes { device: "a test".to_owned(), rows: vec![row], ..SiteTimes::default() })
-    };
+    let kernels = [FAST, "cublaslt/bf16", "cublaslt/bf16"];
+    let timed = |us| Some(site_times(vec![site_time(Runtime::Launched, kernels, 300.0, us)]));
     results.meta.site_times = timed(290.0);
     let plan = plan_of(&results, &Policy::paper(), &Overrides::new());
     assert_eq!(plan.sites[0].fprop.kernel.as_str(), FAST);

@@ -6,9 +6,9 @@ use super::*;
 use crate::{
     dispatch::{
         Policy,
-        testing::{block, fed, results, row, with_codes, with_gemm_us},
+        testing::{block, fed, results, row, site_time, site_times, with_codes, with_gemm_us},
     },
-    model::{KernelId, ModKind, ResultRow, Results, Runtime, SiteId, SiteTime, SiteTimes, Spread, baseline_kernel},
+    model::{KernelId, ModKind, ResultRow, Results, Runtime, SiteId, baseline_kernel},
     plan::{Cause, build},
     session::{Command, Event, Session},
 };
@@ -68,21 +68,7 @@ fn lines_add_up_to_the_totals_also_with_shared_casts() {
 /// Of what a site saves as a whole beyond what its GEMMs save alone each has a part: by its time in BF16.
 #[test]
 fn lines_add_up_to_the_totals_also_where_sites_were_timed() {
-    let timed = |kernels: [&str; 3], us: f64| {
-        let spread = |us: f64| Some(Spread { us, p10_us: us, p90_us: us });
-        let kernels = kernels.map(KernelId::new);
-        let (runtime, shape) = (Runtime::Launched, crate::dispatch::testing::SHAPE);
-        SiteTime {
-            shape,
-            runtime,
-            kernels,
-            site: spread(us),
-            bf16: spread(300.0),
-            codes: None,
-            samples: 15,
-            reason: None,
-        }
-    };
+    let timed = |kernels, us| site_time(Runtime::Launched, kernels, 300.0, us);
     let bf16 = "cublaslt/bf16";
     let times = vec![
         timed([FAST, bf16, bf16], 295.0),
@@ -92,7 +78,7 @@ fn lines_add_up_to_the_totals_also_where_sites_were_timed() {
     ];
     let of = |gemm, speedup| row("a", gemm, FAST, 0.1, Some(speedup), 0.0);
     let mut made = results(&["a", "b"], vec![of(Gemm::Fprop, 0.8), of(Gemm::Dgrad, 1.25), of(Gemm::Wgrad, 0.5)]);
-    made.meta.site_times = Some(SiteTimes { device: "a test".to_owned(), rows: times, ..SiteTimes::default() });
+    made.meta.site_times = Some(site_times(times));
     let mut session = opened_with(made);
     let (plan, table) = table(&mut session);
     let totals = plan.decided.as_ref().unwrap().totals;

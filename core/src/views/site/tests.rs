@@ -6,9 +6,9 @@ use super::*;
 use crate::{
     dispatch::{
         Policy,
-        testing::{block, fed, results, row, unsupported, with_codes, with_gemm_us},
+        testing::{block, fed, results, row, site_time, site_times, unsupported, with_codes, with_gemm_us},
     },
-    model::{ErrorSummary, Fidelity, Latency, Runtime, Safety, SiteTime, SiteTimes, Spread, TailOp},
+    model::{ErrorSummary, Fidelity, Latency, Runtime, Safety, TailOp},
     session::{Command, Event, Session},
 };
 
@@ -323,19 +323,9 @@ fn more_draws_are_asked_of_one_site_and_never_lose_rows() {
 #[test]
 fn what_pays_with_its_site_alone_is_not_called_slow() {
     let bf16 = baseline_kernel();
-    let spread = |us: f64| Some(Spread { us, p10_us: us, p90_us: us });
-    let timed = SiteTime {
-        shape: crate::dispatch::testing::SHAPE,
-        runtime: Runtime::Launched,
-        kernels: [bf16.clone(), bf16.clone(), KernelId::new(FAST)],
-        site: spread(250.0),
-        bf16: spread(300.0),
-        codes: None,
-        samples: 15,
-        reason: None,
-    };
+    let timed = site_time(Runtime::Launched, [bf16.as_str(), bf16.as_str(), FAST], 300.0, 250.0);
     let mut probed = results(&["a"], vec![row("a", Gemm::Wgrad, FAST, 0.1, Some(0.8), 0.0)]);
-    probed.meta.site_times = Some(SiteTimes { device: "a test".to_owned(), rows: vec![timed], ..SiteTimes::default() });
+    probed.meta.site_times = Some(site_times(vec![timed]));
     let mut session = Session::by_paper();
     session.event(Event::ResultsOpened { path: "made.results.parquet".to_owned(), results: Box::new(probed.into()) });
     let view = seen(&mut session);
