@@ -136,7 +136,7 @@ def share(most: int, operand: CastOperand, total: int) -> int:
 
 
 def row_operand(x, codes, scales) -> CastOperand:
-    return CastOperand(x.data_ptr(), codes.data_ptr(), scales.data_ptr(), 0, 0, 0, *x.shape, 0, ROW_CAST, 0, 0)
+    return CastOperand(x.data_ptr(), codes.data_ptr(), scales.data_ptr(), 0, 0, 0, *x.shape, 0, ROW_CAST, 0, 0, codes.stride(0))
 
 
 def column_operand(x, codes_t, scales_t) -> CastOperand:
@@ -146,6 +146,7 @@ def column_operand(x, codes_t, scales_t) -> CastOperand:
     partials = torch.empty(size, dtype=torch.uint8, device="cuda")
     operand = CastOperand(x.data_ptr(), 0, 0, codes_t.data_ptr(), scales_t.data_ptr(), partials.data_ptr(), rows, cols)
     operand.flags, operand.kept = COLUMN_AMAX, partials
+    operand.pitch, operand.pitch_t = cols, codes_t.stride(0)
     return operand
 
 
@@ -209,6 +210,7 @@ def transposes(pairs: list):
         rows, cols = codes.shape
         blocks = -(-rows // 64) * -(-cols // 128)
         operands.append(CastOperand(0, codes.data_ptr(), 0, codes_t.data_ptr(), 0, 0, rows, cols, blocks))
+        operands[-1].pitch, operands[-1].pitch_t = codes.stride(0), codes_t.stride(0)
     a, b = (operands + [CastOperand()])[:2]
     return launcher(cast("transpose_codes"), a.blocks + b.blocks, 256, 0, [a, b])
 

@@ -5,9 +5,10 @@
     python benches/choice.py --judge FILE.json...                                    # anywhere
 
 --time: m from 512 to 32,768, k and n from 128 to 16,384, k of every seventh up to 131,072, all of them multiples of 16 and
-uniform in their logarithm, by a seed. Each kernel is a CUDA graph over more buffers than the L2 holds, all of a shape
+uniform in their logarithm, by a seed. Codes lie in rows that begin at lines of memory. Each kernel is a CUDA graph over more buffers than the L2 holds, all of a shape
 interleaved round by round, as in static_gemm.py; medians of 7 rounds. At every fourth shape, which no fit sees, BF16 by
-cuBLASLt (the fastest of its heuristics' eight) is timed too, and the casts of the weight in front. --shared: only those of the
+cuBLASLt (the fastest of its heuristics' eight) is timed too, the casts of the weight in front, and products of codes whose rows lie
+behind one another (`packed+`). --shared: only those of the
 shapes at which blocks can share k. Files of one shape are put together, the last one's times count.
 
 --fit prints what kernels/src/gemm has of each kernel's cost (cost.rs says what the terms are), by least squares of the
@@ -81,9 +82,10 @@ def measure(torch, fp8, own, statics, plain, shape, judged: bool, sample_us: flo
     for _ in range(sets):
         x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
         w = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
-        codes, scales = torch.empty(n, k, dtype=torch.float8_e4m3fn, device="cuda"), torch.empty(n, device="cuda")
+        codes, scales = fp8.spaced(n, k), torch.empty(n, device="cuda")
         own.cast_rowwise(w, codes, scales)()
-        data.append((x, own.e4m3(x / own.SCALE), w, codes, scales, torch.empty(m, n, dtype=torch.bfloat16, device="cuda")))
+        x_codes = fp8.spaced(m, k).copy_(own.e4m3(x / own.SCALE))
+        data.append((x, x_codes, w, codes, scales, torch.empty(m, n, dtype=torch.bfloat16, device="cuda")))
     graphs, launches, alive = {}, {}, []
 
     def add(name: str, *steps: list) -> None:
@@ -113,13 +115,21 @@ def measure(torch, fp8, own, statics, plain, shape, judged: bool, sample_us: flo
         library = own.tuned(m, n, k, data, repeats)
         add("bf16", [library.prepare(x, w, y, x, x) for x, _, w, _, _, y in data])
         add("cublaslt_fp8", theirs(fp8, shape, data, spread, repeats))
+        if k % 128:
+            packed = [(x, x_codes.contiguous(), w, codes.contiguous(), scales, y) for x, x_codes, w, codes, scales, y in data]
+            alive.append(packed)
+            add("packed+cublaslt_fp8", theirs(fp8, shape, packed, spread, repeats, packed=True))
+            for tiling in plain:
+                if tiling.fast and tiling.suits(m, n, k):
+                    runs = [tiling.prepare(x, w, y, spread, scales, True) for _, x, _, w, scales, y in packed]
+                    add(f"packed+{tiling.name}", runs)
     samples = fp8.times(graphs, rounds)
     return {name: fp8.median(taken) * launches[name] for name, taken in samples.items()}
 
 
-def theirs(fp8, shape, data, spread, repeats: int) -> list:
+def theirs(fp8, shape, data, spread, repeats: int, packed: bool = False) -> list:
     """The bare product by cuBLASLt, scales by rows, fast accumulation: the fastest of its heuristics' eight."""
-    library, tried = fp8.Library(*shape, True, True), {}
+    library, tried = fp8.Library(*shape, True, True, packed=packed), {}
     for index in range(library.count):
         runs = [lambda run=library.prepare(x, w, y, spread, s), index=index: run(index) for _, x, _, w, s, y in data]
         tried[index] = fp8.graph(runs, max(1, repeats // 2))
@@ -190,6 +200,15 @@ def judge(paths: list) -> None:
             told.append(f"{costs.geomean([max(1.0, ratio) for ratio in ratios]):.2f} ({sum(ratio > 1 for ratio in ratios)})")
         told.append(f"{costs.geomean([us['bf16'] / us['cublaslt_fp8'] for us in suited]):.2f}")
         print(f"{kind:28} {len(suited):4}   {'   '.join(told)}")
+    for name, starts in (("cuBLASLt's", "cublaslt_fp8"), ("the best of ours", "sm90_e4m3_gemm_fast")):
+        told = []
+        for suits in (lambda k: k % 32 != 0, lambda k: k % 128 != 0 and k % 32 == 0):
+            pairs = [[min((value for each, value in us.items() if each.startswith(begin)), default=0) for begin in (f"packed+{starts}", starts)]
+                     for (_, _, k), us in held if suits(k)]  # fmt: skip
+            ratios = [packed / spaced for packed, spaced in pairs if packed]
+            if ratios:
+                told.append(f"{costs.geomean(ratios):.3f} ({min(ratios):.2f} to {max(ratios):.2f}, {len(ratios)} shapes)")
+        print(f"{name}, codes packed over in rows at lines, k no multiple of 32, one of 32 but not of 128: {', '.join(told)}")
     library = [us["cublaslt_fp8"] / min(each[0] for each in candidates(us, shape)["fast"]) for shape, us in held]
     print(f"cuBLASLt's FP8 GEMM (rowwise, fast) over the best of ours: {costs.geomean(library):.3f}, from {min(library):.2f} to {max(library):.2f}")
 
@@ -212,19 +231,19 @@ def fit(paths: list) -> None:
         waves, left = numpy.divmod(units, costs.H200)
         stages = numpy.ceil(numpy.ceil(k / 128) / told.splits)
 
-        def kind(row):
-            return [(row % 128 != 0) & (row % 32 == 0), row % 32 != 0]
-
         us = numpy.array([us for _, us in pairs])
-        return m, n, k, waves + (left > 0), stages, units, kind(k * told.x_bytes), kind(k), us
+        # Rows of codes begin at lines.
+        crossing = (k * told.x_bytes % 128 != 0) & (told.x_bytes > 1)
+        high, wide = numpy.array([told.wave(*shape[:2]) for shape, _ in pairs], float).T
+        return m, n, k, waves + (left > 0), stages, units, crossing, high, wide, us
 
     def expected(told, of_one, of_all, at):
-        m, n, k, waves, stages, units, x_kind, w_kind, _ = at
-        lines, sectors, store_us = of_all[:3]
-        stage_us, traffic_us, tile_us, launch_us = of_one
-        x = told.rows * told.x_bytes * (1 + lines * x_kind[0] + sectors * x_kind[1])
-        w = told.columns * (1 + lines * w_kind[0] + sectors * w_kind[1])
-        waits = units / 1e3 * 0.128 * (x + w) * traffic_us
+        m, n, k, waves, stages, units, crossing, high, wide, _ = at
+        lines, store_us = of_all[:2]
+        stage_us, traffic_us, distinct_us, tile_us, launch_us = of_one
+        x_kb, w_kb = 0.128 * told.rows * told.x_bytes * (1 + lines * crossing), 0.128 * told.columns
+        waits = units / 1e3 * (x_kb + w_kb) * traffic_us
+        waits = waits + waves * told.splits / 1e3 * (high * x_kb + wide * w_kb) * distinct_us
         return stages * (waves * stage_us + waits) + waves * tile_us + 2e-6 * m * n * store_us + launch_us
 
     known, known_casts = ([terms(told, pairs) if pairs else None for told, pairs in zip(kernels, each)] for each in (samples, casts))
@@ -235,30 +254,30 @@ def fit(paths: list) -> None:
 
     def off(logs):
         values, found = numpy.exp(logs), []
-        of_all = values[:5]
+        of_all = values[:4]
         for index, told in enumerate(kernels):
-            of_one = values[5 + 4 * index : 9 + 4 * index]
+            of_one = values[4 + 5 * index : 9 + 5 * index]
             if known[index] is not None:
                 at = known[index]
                 found.append(weight(at[2]) * numpy.log(expected(told, of_one, of_all, at) / at[-1]))
             if known_casts[index] is not None:
                 m, _, k, *_, us = at = known_casts[index]
-                cast_us = of_all[3] + 3e-6 * m * k * of_all[4]
+                cast_us = of_all[2] + 3e-6 * m * k * of_all[3]
                 found.append(weight(k) * numpy.log((expected(told, of_one, of_all, at) + cast_us) / us))
         return numpy.concatenate(found)
 
-    begin = numpy.log([0.15, 0.9, 0.1, 2.5, 0.27] + [0.3, 0.02, 0.5, 2.0] * len(kernels))
+    begin = numpy.log([0.15, 0.1, 2.5, 0.27] + [0.3, 0.02, 0.05, 0.5, 2.0] * len(kernels))
     # Within what a kernel can be: a term that the shapes do not tell apart from another would run away.
-    lowest = numpy.log([1e-3, 1e-3, 1e-3, 0.5, 0.05] + [0.05, 1e-3, 0.05, 0.5] * len(kernels))
+    lowest = numpy.log([1e-3, 1e-3, 0.5, 0.05] + [0.05, 1e-3, 1e-3, 0.05, 0.5] * len(kernels))
     found = least_squares(off, begin, bounds=(lowest, numpy.inf), loss="soft_l1", f_scale=0.05, x_scale="jac", max_nfev=2000)
     values = numpy.exp(found.x)
-    names = ("OF_LINES", "OF_SECTORS", "STORE_US", "LAUNCH_US", "TRAFFIC_US")
+    names = ("OF_LINES", "STORE_US", "LAUNCH_US", "TRAFFIC_US")
     print(len(rows), "shapes;", ", ".join(f"{name} {value:.3f}" for name, value in zip(names, values)))
     for index, told in enumerate(kernels):
-        of_one = values[5 + 4 * index : 9 + 4 * index]
+        of_one = values[4 + 5 * index : 9 + 5 * index]
         off_by = math.nan
         if known[index] is not None:
-            off_by = float(numpy.sqrt((numpy.log(expected(told, of_one, values[:5], known[index]) / known[index][-1]) ** 2).mean()))
+            off_by = float(numpy.sqrt((numpy.log(expected(told, of_one, values[:4], known[index]) / known[index][-1]) ** 2).mean()))
         print(f"{told.name:42} [{', '.join(f'{value:.4g}' for value in of_one)}]   off by {100 * off_by:.0f} % (rms)")
 
 

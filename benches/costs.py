@@ -23,7 +23,7 @@ class Told:
     splits: int
     x_bytes: int
     cost: list
-    """Microseconds: stage, traffic, tile, launch."""
+    """Microseconds: stage, traffic, distinct, tile, launch."""
 
     @property
     def name(self) -> str:
@@ -37,19 +37,27 @@ class Told:
         unusable, least = (3 * max(0, self.splits - 2), self.splits) if self.x_bytes == 1 else (0, 2)
         return not is_one_wave or (self.units(m, n) + unusable <= multiprocessors and -(-k // 128) >= least)
 
+    def wave(self, m: int, n: int, multiprocessors: int = H200) -> tuple:
+        """Tiles that a whole wave has down and across."""
+        down, across = -(-m // self.rows), -(-n // self.columns)
+        tiles = min(self.units(m, n), multiprocessors) // self.splits
+        high = min(down, max(1, round(math.sqrt(multiprocessors * self.columns / self.rows))))
+        wide = min(across, max(1, -(-tiles // high)))
+        return (min(down, -(-tiles // wide)) if wide == across else high), wide
+
     def expected(self, m: int, n: int, k: int, multiprocessors: int = H200) -> float:
-        lines, sectors, store_us = map(constant, ("OF_LINES", "OF_SECTORS", "STORE_US"))
-        stage_us, traffic_us, tile_us, launch_us = self.cost
-
-        def read(row: int) -> float:
-            return 1 + (lines if row % 32 == 0 else sectors) if row % 128 else 1
-
+        lines, store_us = map(constant, ("OF_LINES", "STORE_US"))
+        stage_us, traffic_us, distinct_us, tile_us, launch_us = self.cost
         stages = -(-(-(-k // 128)) // self.splits)
-        stage_kb = 0.128 * (self.rows * self.x_bytes * read(k * self.x_bytes) + self.columns * read(k))
+        of_x = 1 + lines if self.x_bytes > 1 and k * self.x_bytes % 128 else 1
+        x_kb, w_kb = 0.128 * self.rows * self.x_bytes * of_x, 0.128 * self.columns
+        high, wide = self.wave(m, n, multiprocessors)
+        distinct_mb = self.splits / 1e3 * (high * x_kb + wide * w_kb)
         waves, left = divmod(self.units(m, n), multiprocessors)
 
         def wave(tiles: int) -> float:
-            return stages * (stage_us + tiles / 1e3 * stage_kb * traffic_us) + tile_us
+            waits = tiles / 1e3 * (x_kb + w_kb) * traffic_us + distinct_mb * distinct_us
+            return stages * (stage_us + waits) + tile_us
 
         whole = waves * wave(multiprocessors) + (wave(left) if left else 0)
         return whole + 2e-6 * m * n * store_us + launch_us

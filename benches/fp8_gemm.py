@@ -83,7 +83,7 @@ def tensor_map(matrix: torch.Tensor, box_rows: int, box_cols: int) -> Map:
     check(
         cuda.cuTensorMapEncodeTiled(
             C.c_void_p(at), {1: 0, 2: 9}[size], 2, C.c_void_p(matrix.data_ptr()), (C.c_uint64 * 2)(cols, rows),
-            (C.c_uint64 * 1)(cols * size), (C.c_uint * 2)(box_cols, box_rows), (C.c_uint * 2)(1, 1), 0, 3, 2, 0,
+            (C.c_uint64 * 1)(matrix.stride(0) * size), (C.c_uint * 2)(box_cols, box_rows), (C.c_uint * 2)(1, 1), 0, 3, 2, 0,
         ),
         "tensor map",
     )  # fmt: skip
@@ -145,7 +145,9 @@ WORKSPACE = torch.empty(32 << 20, dtype=torch.uint8, device="cuda")
 class Library:
     """The same product by cuBLASLt: the fastest of eight algorithms once `algorithm` is set."""
 
-    def __init__(self, m: int, n: int, k: int, by_rows: bool, fast: bool, is_e5m2: bool = False) -> None:
+    def __init__(self, m: int, n: int, k: int, by_rows: bool, fast: bool, is_e5m2: bool = False, packed: bool = False) -> None:
+        """`packed`: rows of codes lie behind one another, else they are `spaced`."""
+        pitch = k if packed else line(k)
         self.description, self.algorithm = C.c_void_p(), 0
         check(lt.cublasLtMatmulDescCreate(C.byref(self.description), COMPUTE_F32, F32), "description")
         mode = 3 if by_rows else 0
@@ -154,7 +156,7 @@ class Library:
         for attribute, value in {**settings, 17: any_address, 18: any_address}.items():
             self.set(attribute, value)
         x_type = E5M2 if is_e5m2 else E4M3
-        self.w, self.x, self.y = self.layout(E4M3, k, n), self.layout(x_type, k, m), self.layout(BF16, n, m)
+        self.w, self.x, self.y = self.layout(E4M3, k, n, pitch), self.layout(x_type, k, m, pitch), self.layout(BF16, n, m)
         preference, limit, found = C.c_void_p(), C.c_uint64(WORKSPACE.numel()), C.c_int()
         check(lt.cublasLtMatmulPreferenceCreate(C.byref(preference)), "preference")
         check(lt.cublasLtMatmulPreferenceSetAttribute(preference, 1, C.byref(limit), 8), "workspace")
@@ -168,8 +170,8 @@ class Library:
         check(status, "attribute")
 
     @staticmethod
-    def layout(of: int, rows: int, cols: int) -> C.c_void_p:
-        made, sizes = C.c_void_p(), (C.c_uint64(rows), C.c_uint64(cols), C.c_int64(rows))
+    def layout(of: int, rows: int, cols: int, pitch: int = 0) -> C.c_void_p:
+        made, sizes = C.c_void_p(), (C.c_uint64(rows), C.c_uint64(cols), C.c_int64(pitch or rows))
         check(lt.cublasLtMatrixLayoutCreate(C.byref(made), of, *sizes), "layout")
         return made
 
@@ -189,12 +191,22 @@ class Library:
         return run
 
 
+def line(cols: int) -> int:
+    """`casts::pitch` of kernels/src/casts.rs: from one row of codes to the next."""
+    return -(-cols // 128) * 128
+
+
+def spaced(rows: int, cols: int, kind: torch.dtype = torch.float8_e4m3fn) -> torch.Tensor:
+    """Room for codes whose rows begin at lines of memory."""
+    return torch.empty_strided((rows, cols), (line(cols), 1), dtype=kind, device="cuda")
+
+
 def codes(rows: int, cols: int, is_e5m2: bool = False):
-    """Normals cast by rows: codes and scales."""
+    """Normals cast by rows: codes, `spaced`, and scales."""
     values = torch.randn(rows, cols, device="cuda")
     most, kind = (57344.0, torch.float8_e5m2) if is_e5m2 else (448.0, torch.float8_e4m3fn)
     scales = (values.abs().amax(1) / most).clamp(min=1e-12)
-    return (values / scales[:, None]).to(kind), scales.contiguous()
+    return spaced(rows, cols, kind).copy_((values / scales[:, None]).to(kind)), scales.contiguous()
 
 
 def relative_l2(y, exact) -> float:

@@ -67,9 +67,10 @@ class Operands:
 
     def cast(self, at: int, tile: Tile) -> None:
         down, across, warps = tile
+        nothing = [self.maxima[at], self.maxima[at], 0] * 2
         triton_kernels.cast_known_kernel[(triton.cdiv(self.rows, down) * triton.cdiv(self.cols, across),)](
-            self.x[at], self.inverse, self.straight[at], self.turned[at], self.maxima[at], self.rows, self.cols, self.rows,
-            STRAIGHT=True, TURNED=True, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
+            self.x[at], self.inverse, self.straight[at], self.turned[at], self.maxima[at], *nothing, self.rows, self.cols, self.rows,
+            self.straight[at].stride(0), self.turned[at].stride(0), NOTED=0, STRAIGHT=True, TURNED=True, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
         )  # fmt: skip
 
     def check(self, tile: Tile) -> None:

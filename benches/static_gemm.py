@@ -122,7 +122,7 @@ class Bf16(fp8.Library):
 
 class CastOperand(C.Structure):
     _fields_ = [(name, C.c_uint64) for name in "x codes scales codes_t scales_t partials".split()]
-    _fields_ += [(name, C.c_uint) for name in "rows cols blocks flags tiles tile_rows".split()]
+    _fields_ += [(name, C.c_uint) for name in "rows cols blocks flags tiles tile_rows pitch pitch_t".split()]
 
 
 CASTS = {}
@@ -136,13 +136,14 @@ def cast(entry: str):
 
 def cast_static(x, codes, scale, saturated):
     arguments = [address(x), address(scale), address(codes), address(saturated), C.c_uint64(x.numel())]
+    arguments += [C.c_uint(x.shape[1]), C.c_uint(codes.stride(0))]
     return launcher(cast("cast_e4m3_static"), min(-(-x.numel() // 8192), 8 * SMS), 256, 0, arguments, early=False)
 
 
 def cast_rowwise(w, codes, scales):
     """The launch of kernels/src/casts.rs for one operand."""
     rows, cols = w.shape
-    operand = CastOperand(w.data_ptr(), codes.data_ptr(), scales.data_ptr(), 0, 0, 0, rows, cols, 0, 8, 0, 0)
+    operand = CastOperand(w.data_ptr(), codes.data_ptr(), scales.data_ptr(), 0, 0, 0, rows, cols, 0, 8, 0, 0, codes.stride(0))
     cluster, threads = 1, 256
     if cols <= 1024:
         lanes = min(32, 1 << (-(-cols // 8) - 1).bit_length())
@@ -170,7 +171,7 @@ def one_check(statics: list, plain: list, m: int, n: int, k: int, scale: float, 
     if special:
         x[m // 2, k // 3], x[0, k - 1], x[m - 1, 0] = math.inf, -math.inf, math.nan
     (w, w_scales), x_scale = fp8.codes(n, k), torch.full((1,), scale, device="cuda")
-    codes = e4m3(x.float() / scale)
+    codes = fp8.spaced(m, k).copy_(e4m3(x.float() / scale))
     expected_count = int(((x.float() / scale).abs() > 448).sum())
     spread = x_scale.expand(m).contiguous()
     reference = torch.empty(m, n, dtype=torch.bfloat16, device="cuda")
@@ -247,8 +248,8 @@ def measure(statics: list, plain: list, m: int, n: int, k: int, rounds: int, sam
         x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
         w = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
         y = torch.empty(m, n, dtype=torch.bfloat16, device="cuda")
-        w_codes, w_scales = torch.empty(n, k, dtype=torch.float8_e4m3fn, device="cuda"), torch.empty(n, device="cuda")
-        data.append((x, e4m3(x / SCALE), w, w_codes, w_scales, y))
+        w_codes, w_scales = fp8.spaced(n, k), torch.empty(n, device="cuda")
+        data.append((x, fp8.spaced(m, k).copy_(e4m3(x / SCALE)), w, w_codes, w_scales, y))
         cast_rowwise(w, w_codes, w_scales)()
         error = fp8.relative_l2(w_codes.float() * w_scales[:, None], w.double())
         if not error < 0.05:

@@ -6,8 +6,9 @@
  * and may be captured. The context is the device's primary one; the thread's current context stays what it was. Calls
  * may come from any thread.
  *
- * Pointers are device memory unless said otherwise, matrices row-major without gaps. Scales multiply: a code stands
- * for code * scale. Memory must be of the device whose number is given, and stay until the stream is past the call.
+ * Pointers are device memory unless said otherwise, matrices row-major, without gaps where no pitch is asked for. A pitch
+ * is how many elements are from one row to the next; 0: rows lie behind one another. Codes whose rows begin at multiples
+ * of 128 bytes are multiplied fastest. Scales multiply: a code stands for code * scale. Memory must be of the device whose number is given, and stay until the stream is past the call.
  *
  * Each call but the first two returns LOKA_OK or what went wrong; loka_last_error() has the words. */
 #ifndef LOKA_H
@@ -20,7 +21,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a function below changes. */
-#define LOKA_ABI_VERSION 2
+#define LOKA_ABI_VERSION 3
 
 enum {
     LOKA_OK = 0,
@@ -58,6 +59,8 @@ typedef struct loka_operand {
     uint32_t rows;
     uint32_t cols;
     uint32_t flags;
+    uint32_t pitch;          /* of codes */
+    uint32_t pitch_t;        /* of codes_t */
     uint32_t reserved;
 } loka_operand;
 
@@ -107,25 +110,28 @@ typedef struct {
 
 int32_t loka_cast_static_turned(int32_t device, const loka_static_operand *operands, uint32_t count, void *stream);
 
-/* The products need compute capability 9.0, n and k multiples of 16, and x, w and the output aligned to 16 bytes.
+/* The products need compute capability 9.0, n and k multiples of 16, and x, w, their pitches in bytes and the output aligned
+ * to 16 bytes.
  * `tiling`: which kernel, from 0 in the order of their expected time; negative: the first. */
 
 /* y BF16 [m, n] = x [m, k] w [n, k]^T, both operands codes; w E4M3. */
 int32_t loka_fp8_gemm(int32_t device, const void *x, const float *x_scales, const void *w, const float *w_scales,
-                      void *y, uint32_t m, uint32_t n, uint32_t k, uint32_t flags, int32_t tiling, void *stream);
+                      void *y, uint32_t m, uint32_t n, uint32_t k, uint32_t x_pitch, uint32_t w_pitch, uint32_t flags,
+                      int32_t tiling, void *stream);
 
 /* y = x w^T + bias with x in BF16, cast on its way in to E4M3 by *x_scale, which must be a power of two; fast
  * accumulation. bias: BF16 [n], aligned to 4 bytes, or null. Adds how many elements of x saturated to *saturated. */
 int32_t loka_fp8_static_gemm(int32_t device, const void *x, const float *x_scale, const void *w, const float *w_scales,
                              const void *bias, void *y, uint64_t *saturated, uint32_t m, uint32_t n, uint32_t k,
-                             uint32_t flags, int32_t tiling, void *stream);
+                             uint32_t x_pitch, uint32_t w_pitch, uint32_t flags, int32_t tiling, void *stream);
 
 /* z = x w^T + bias, h = hard swish(BlockNorm(z)), blocks of 256 columns, n a multiple of 256. x is BF16, cast as above,
  * or E4M3. Stores those of z BF16, h BF16 and codes of h E4M3, each [m, n], that are not null; codes by *h_scale, a
  * power of two. |BlockNorm| is at most 16, so that 2^-4 saturates nothing. */
 int32_t loka_fp8_block(int32_t device, const void *x, const float *x_scale, const void *w, const float *w_scales,
                        const void *bias, void *z, void *h, void *codes, const float *h_scale, uint64_t *saturated,
-                       uint32_t m, uint32_t n, uint32_t k, uint32_t flags, void *stream);
+                       uint32_t m, uint32_t n, uint32_t k, uint32_t x_pitch, uint32_t w_pitch, uint32_t flags,
+                       void *stream);
 
 /* The tail alone, of z BF16 [m, n]: h BF16 and codes as above, those that are not null. */
 int32_t loka_block_norm_hard_swish(int32_t device, const void *z, void *h, void *codes, const float *h_scale,

@@ -33,6 +33,8 @@ pub unsafe extern "C" fn loka_fp8_block(
     m: u32,
     n: u32,
     k: u32,
+    x_pitch: u32,
+    w_pitch: u32,
     flags: u32,
     stream: *mut c_void,
 ) -> i32 {
@@ -48,6 +50,8 @@ pub unsafe extern "C" fn loka_fp8_block(
             m,
             n,
             k,
+            x_pitch,
+            w_pitch,
             w_scaled_by_rows: flags & W_ROW_SCALES != 0,
         };
         let to = BlockOutputs { z: z as u64, codes: codes as u64, scale: h_scale as u64 };

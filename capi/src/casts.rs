@@ -23,10 +23,12 @@ pub struct CastOperand {
     rows: u32,
     cols: u32,
     flags: u32,
+    pitch: u32,
+    pitch_t: u32,
     reserved: u32,
 }
 
-const _: () = assert!(size_of::<CastOperand>() == 72, "loka.h has it so");
+const _: () = assert!(size_of::<CastOperand>() == 80, "loka.h has it so");
 
 impl From<CastOperand> for CastMemory {
     fn from(from: CastOperand) -> Self {
@@ -41,6 +43,8 @@ impl From<CastOperand> for CastMemory {
             rows: from.rows,
             cols: from.cols,
             flags: from.flags,
+            pitch: from.pitch,
+            pitch_t: from.pitch_t,
         }
     }
 }

@@ -42,6 +42,8 @@ pub unsafe extern "C" fn loka_fp8_gemm(
     m: u32,
     n: u32,
     k: u32,
+    x_pitch: u32,
+    w_pitch: u32,
     flags: u32,
     tiling: i32,
     stream: *mut c_void,
@@ -59,6 +61,8 @@ pub unsafe extern "C" fn loka_fp8_gemm(
             m,
             n,
             k,
+            x_pitch,
+            w_pitch,
             w_scaled_by_rows: has(W_ROW_SCALES),
         };
         let how = (has(FAST), has(X_E5M2), has(X_ROW_SCALES));
@@ -83,6 +87,8 @@ pub unsafe extern "C" fn loka_fp8_static_gemm(
     m: u32,
     n: u32,
     k: u32,
+    x_pitch: u32,
+    w_pitch: u32,
     flags: u32,
     tiling: i32,
     stream: *mut c_void,
@@ -99,6 +105,8 @@ pub unsafe extern "C" fn loka_fp8_static_gemm(
             m,
             n,
             k,
+            x_pitch,
+            w_pitch,
             w_scaled_by_rows: flags & W_ROW_SCALES != 0,
         };
         opened(device)?.static_gemm(RawStream(stream as u64), &at, saturated as u64, tiling_of(tiling))

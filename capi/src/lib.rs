@@ -17,7 +17,7 @@ use std::ffi::{CStr, c_char};
 use outcome::guarded;
 
 /// Raised whenever a function changes; new functions alone do not.
-const ABI_VERSION: u32 = 2;
+const ABI_VERSION: u32 = 3;
 
 /// Of this ABI: what was compiled or written for another must not call.
 #[unsafe(no_mangle)]

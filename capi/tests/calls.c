@@ -17,7 +17,7 @@ static void *at(uintptr_t address) { return (void *)address; }
 static void *elsewhere(void *unused) {
     (void)unused;
     told("another thread's words", loka_last_error()[0] != 0);
-    loka_operand one = {at(0x1000), at(0x2000), at(0x3000), 0, 0, 0, 0, 64, 256, 0, 0};
+    loka_operand one = {at(0x1000), at(0x2000), at(0x3000), 0, 0, 0, 0, 64, 256, 0, 0, 0, 0};
     told("rowwise in another thread", loka_cast_rowwise(0, &one, 1, at(0x70)));
     return NULL;
 }
@@ -26,8 +26,8 @@ int main(void) {
     if (loka_version() != LOKA_ABI_VERSION) return 1;
     told("no error yet", loka_last_error()[0] != 0);
     loka_operand pair[2] = {
-        {at(0x1000), at(0x2000), at(0x3000), at(0x4000), at(0x5000), at(0x6000), 1 << 20, 2048, 512, 0, 0},
-        {at(0x11000), at(0x12000), at(0x13000), at(0x14000), at(0x15000), at(0x16000), 1 << 20, 1024, 512, 2, 0},
+        {at(0x1000), at(0x2000), at(0x3000), at(0x4000), at(0x5000), at(0x6000), 1 << 20, 2048, 512, 0, 0, 0, 0},
+        {at(0x11000), at(0x12000), at(0x13000), at(0x14000), at(0x15000), at(0x16000), 1 << 20, 1024, 512, 2, 512, 1152, 0},
     };
     told("before opening", loka_cast_rowwise(0, pair, 1, NULL));
     told("no such device", loka_open(7, NULL));
@@ -49,36 +49,40 @@ int main(void) {
     pair[0].flags = 64;
     told("a flag that is none", loka_cast_rowwise(0, pair, 1, NULL));
     told("static cast", loka_cast_static(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), 1 << 20, at(0x77)));
-    told("gemm", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024,
+    told("gemm", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024, 0, 0,
                                LOKA_FAST | LOKA_W_ROW_SCALES, -1, at(0x77)));
     told("gemm, promoted, E5M2", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512,
-                                               1024, LOKA_X_E5M2, 0, at(0x77)));
+                                               1024, 0, 0, LOKA_X_E5M2, 0, at(0x77)));
     told("blocks that share k", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512,
-                                              1024, LOKA_FAST, 2, at(0x77)));
-    told("another tiling", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024,
+                                              1024, 0, 0, LOKA_FAST, 2, at(0x77)));
+    told("another tiling", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024, 0, 0,
                                          LOKA_FAST, 3, at(0x77)));
-    told("no such tiling", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024,
-                                         LOKA_FAST, 6, at(0x77)));
-    told("ragged k", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1000,
+    told("no such tiling", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024, 0, 0,
+                                         LOKA_FAST, 20, at(0x77)));
+    told("ragged k", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1000, 0, 0,
                                    LOKA_FAST, -1, at(0x77)));
-    told("unaligned", loka_fp8_gemm(0, at(0x1008), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024,
+    told("unaligned", loka_fp8_gemm(0, at(0x1008), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024, 0, 0,
                                     LOKA_FAST, -1, at(0x77)));
-    told("null", loka_fp8_gemm(0, at(0x1000), at(0), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024, LOKA_FAST, -1,
+    told("rows apart", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1040, 1152,
+                                     1280, LOKA_FAST, -1, at(0x77)));
+    told("rows upon one another", loka_fp8_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0x5000), 300, 512,
+                                                1040, 1024, 0, LOKA_FAST, -1, at(0x77)));
+    told("null", loka_fp8_gemm(0, at(0x1000), at(0), at(0x2000), at(0x4000), at(0x5000), 300, 512, 1024, 0, 0, LOKA_FAST, -1,
                                at(0x77)));
     told("static", loka_fp8_static_gemm(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0xb0), at(0x5000),
-                                        at(0x6000), 300, 512, 1024, LOKA_W_ROW_SCALES, -1, at(0x77)));
+                                        at(0x6000), 300, 512, 1024, 0, 0, LOKA_W_ROW_SCALES, -1, at(0x77)));
     told("block to h", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), NULL, NULL, at(0x5000), NULL,
-                                      NULL, at(0x6000), 300, 512, 1024, LOKA_W_ROW_SCALES, at(0x77)));
+                                      NULL, at(0x6000), 300, 512, 1024, 0, 0, LOKA_W_ROW_SCALES, at(0x77)));
     told("block of codes", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), at(0xb0), NULL, NULL,
-                                          at(0x5000), at(0x7000), at(0x6000), 300, 512, 1024, LOKA_X_E4M3, at(0x77)));
+                                          at(0x5000), at(0x7000), at(0x6000), 300, 512, 1024, 0, 0, LOKA_X_E4M3, at(0x77)));
     told("block to z and h", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), NULL, at(0x8000),
-                                            at(0x5000), NULL, NULL, at(0x6000), 300, 512, 1024, 0, at(0x77)));
+                                            at(0x5000), NULL, NULL, at(0x6000), 300, 512, 1024, 0, 0, 0, at(0x77)));
     told("block to nothing", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), NULL, NULL, NULL, NULL,
-                                            NULL, at(0x6000), 300, 512, 1024, 0, at(0x77)));
+                                            NULL, at(0x6000), 300, 512, 1024, 0, 0, 0, at(0x77)));
     told("codes without a scale", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), NULL, NULL, NULL,
-                                                 at(0x5000), NULL, at(0x6000), 300, 512, 1024, 0, at(0x77)));
+                                                 at(0x5000), NULL, at(0x6000), 300, 512, 1024, 0, 0, 0, at(0x77)));
     told("ragged block", loka_fp8_block(0, at(0x1000), at(0x3000), at(0x2000), at(0x4000), NULL, NULL, at(0x5000), NULL,
-                                        NULL, at(0x6000), 300, 400, 1024, 0, at(0x77)));
+                                        NULL, at(0x6000), 300, 400, 1024, 0, 0, 0, at(0x77)));
     told("tail", loka_block_norm_hard_swish(0, at(0x1000), at(0x2000), NULL, NULL, 300, 512, at(0x77)));
     told("ragged tail", loka_block_norm_hard_swish(0, at(0x1000), at(0x2000), NULL, NULL, 300, 300, at(0x77)));
     told("backward", loka_block_backward(0, at(0x1000), at(0x2000), at(0x3000), at(0x4000), at(0x5000), 300, 512,

@@ -18,8 +18,8 @@
 //
 // Launch: kernels/src/casts.rs; 256 threads, a block a tile of tile_rows by 128 columns: 128 rows, or
 // 16, 32 or 64 where only codes with 1x128 scales are wanted, so that small operands reach more
-// multiprocessors. Fast with cols % 8 == 0, x aligned to 16 bytes, codes to 8 and for the transposed
-// copy rows % 16 == 0, codes_t aligned to 16; element by element else.
+// multiprocessors. Fast with cols and pitch multiples of 8, x aligned to 16 bytes, codes to 8 and for the
+// transposed copy rows and pitch_t of 16, codes_t aligned to 16; element by element else.
 #include "common/tile.cuh"
 
 static constexpr u32 THREADS = 256;
@@ -112,7 +112,7 @@ static __device__ __forceinline__ void cast_direct(const CastOperand& o, const T
         const u32 row = row0 + k * ROWS_A_LOAD;
         const Divisor scale = from_lane(mine, half + lane_of<COUNT>(k));
         if (row < o.rows && col < o.cols) {
-            *(Words2*)(o.codes + (u64)row * o.cols + col) = cast_eight<E5M2>(kept[k], scale);
+            *(Words2*)(o.codes + (u64)row * o.pitch + col) = cast_eight<E5M2>(kept[k], scale);
         }
     }
 }
@@ -220,7 +220,7 @@ static __device__ __forceinline__ void element_vectors(const CastOperand& o, con
     if (o.codes != nullptr) {
 #pragma unroll 1
         for (u32 row = tile.row0 + threadIdx.x / 32; row < row_end; row += THREADS / 32) {
-            const u64 start = (u64)row * o.cols;
+            const u64 start = (u64)row * o.cols, to = (u64)row * o.pitch;
             u32 bits = 0;
 #pragma unroll 1
             for (u32 col = tile.col0 + lane; col < col_end; col += 32) bits = max(bits, o.x[start + col] & 0x7FFFu);
@@ -229,7 +229,7 @@ static __device__ __forceinline__ void element_vectors(const CastOperand& o, con
             const Divisor divisor(scale);
 #pragma unroll 1
             for (u32 col = tile.col0 + lane; col < col_end; col += 32) {
-                o.codes[start + col] = cast_one<E5M2>(o.x[start + col], divisor);
+                o.codes[to + col] = cast_one<E5M2>(o.x[start + col], divisor);
             }
         }
     }
@@ -243,7 +243,7 @@ static __device__ __forceinline__ void element_vectors(const CastOperand& o, con
     const Divisor divisor(scale);
 #pragma unroll 1
     for (u32 row = tile.row0; row < row_end; row++) {
-        o.codes_t[(u64)col * o.rows + row] = cast_one<E5M2>(o.x[(u64)row * o.cols + col], divisor);
+        o.codes_t[(u64)col * o.pitch_t + row] = cast_one<E5M2>(o.x[(u64)row * o.cols + col], divisor);
     }
 }
 
@@ -261,8 +261,8 @@ static __device__ __forceinline__ void element_square(const CastOperand& o, cons
         const u32 row = tile.row0 + i / TILE_COLS, col = tile.col0 + i % TILE_COLS;
         if (row >= o.rows || col >= o.cols) continue;
         const u8 code = cast_one<E5M2>(o.x[(u64)row * o.cols + col], scale);
-        if (o.codes != nullptr) o.codes[(u64)row * o.cols + col] = code;
-        if (o.codes_t != nullptr) o.codes_t[(u64)col * o.rows + row] = code;
+        if (o.codes != nullptr) o.codes[(u64)row * o.pitch + col] = code;
+        if (o.codes_t != nullptr) o.codes_t[(u64)col * o.pitch_t + row] = code;
     }
 }
 
@@ -276,7 +276,7 @@ static __device__ __forceinline__ void cast_operand(const CastOperand& o, u32 bl
     tile.row0 = tile.row_block * o.tile_rows;
     tile.col0 = tile.col_block * TILE_COLS;
     const bool square = (o.flags & BLOCK_128X128) != 0, turns = o.codes_t != nullptr;
-    if (!rows_aligned(o) || (turns && (o.rows % 16 != 0 || !aligned(o.codes_t, 16)))) {
+    if (!rows_aligned(o) || (turns && !turned_rows_aligned(o))) {
         square ? element_square<E5M2>(o, tile) : element_vectors<E5M2>(o, tile);
     } else if (square) {
         cast_square<E5M2>(o, tile, turned);

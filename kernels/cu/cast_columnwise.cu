@@ -12,7 +12,7 @@
 //
 // Launch: kernels/src/casts.rs. `blocks` is a multiple of the strips of 128 columns; the blocks of a
 // strip share its tiles, 64 rows each with 256 threads, 32 with 128. Fast with cols % 8 == 0,
-// rows % 16 == 0 and x and codes_t aligned to 16 bytes; element by element else. partials are aligned to 16 bytes.
+// rows and pitch_t of 16 and x and codes_t aligned to 16 bytes; element by element else. partials are aligned to 16 bytes.
 #include "common/tile.cuh"
 
 // The largest magnitudes of the thread's eight columns over its share of the partials.
@@ -35,7 +35,7 @@ static __device__ __forceinline__ void cast_strip(const CastOperand& o, u32 bloc
     const u32 strips = ceil_div(o.cols, TILE_COLS), splits = o.blocks / strips;
     const u32 split = block / strips, col0 = block % strips * TILE_COLS;
     const u32 group = threadIdx.x / THREADS_ACROSS, across = threadIdx.x % THREADS_ACROSS * 8;
-    const bool fast = o.cols % 8 == 0 && o.rows % 16 == 0 && aligned(o.x, 16) && aligned(o.codes_t, 16);
+    const bool fast = o.cols % 8 == 0 && aligned(o.x, 16) && turned_rows_aligned(o);
     const u32 step = splits * ROWS;
     u32 row0 = split * ROWS;
     Words4 kept[4];
@@ -53,7 +53,8 @@ static __device__ __forceinline__ void cast_strip(const CastOperand& o, u32 bloc
                 const u32 row = row0 + i / TILE_COLS, col = i % TILE_COLS;
                 if (row >= o.rows || col0 + col >= o.cols) continue;
                 const u32 value = o.x[(u64)row * o.cols + col0 + col];
-                o.codes_t[(u64)(col0 + col) * o.rows + row] = cast_one<E5M2>(value, columns.divisors[divisor_at(col)]);
+                o.codes_t[(u64)(col0 + col) * o.pitch_t + row] =
+                    cast_one<E5M2>(value, columns.divisors[divisor_at(col)]);
             }
         }
         return;

@@ -69,7 +69,7 @@ static __device__ __forceinline__ u32 lanes_of_row(u32 count) {
 template <bool E5M2, bool BY_BLOCK>
 static __device__ __forceinline__ void element_row(const CastOperand& o, u32 row, u32 thread, u32 threads) {
     const u16* from = o.x + (u64)row * o.cols;
-    u8* to = o.codes + (u64)row * o.cols;
+    u8* to = o.codes + (u64)row * o.pitch;
     u32 largest = 0;
 #pragma unroll 1
     for (u32 i = thread; i < o.cols; i += threads) largest = max(largest, (u32)from[i] & 0x7FFFu);
@@ -114,7 +114,7 @@ static __device__ __forceinline__ void cast_short_rows(const CastOperand& o, u32
     const float scale = scale_of_bits<E5M2>(bits, o.flags);
     if (first == 0) o.scales[row] = scale;
     const Divisor divisor(scale);
-    Words2* to = (Words2*)(o.codes + (u64)row * o.cols);
+    Words2* to = (Words2*)(o.codes + (u64)row * o.pitch);
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
         const u32 i = first + k * lanes;
@@ -187,7 +187,7 @@ static __device__ __forceinline__ void cast_kept_row(const CastOperand& o, u32 b
     const float scale = scale_of_bits<E5M2>(bits, o.flags);
     if (begin == 0) o.scales[row] = scale;
     const Divisor divisor(scale);
-    Words2* to = (Words2*)(o.codes + (u64)row * o.cols) + begin;
+    Words2* to = (Words2*)(o.codes + (u64)row * o.pitch) + begin;
 #pragma unroll
     for (u32 k = 0; k < VECTORS; k++) {
         if (begin + k * blockDim.x < end) to[k * blockDim.x] = cast_eight<E5M2>(kept[k], divisor);
@@ -205,7 +205,7 @@ static __device__ __forceinline__ void cast_long_row(const CastOperand& o, u32 r
     }
     const u32 count = o.cols / 8;
     const Words4* from = (const Words4*)(o.x + (u64)row * o.cols);
-    Words2* to = (Words2*)(o.codes + (u64)row * o.cols);
+    Words2* to = (Words2*)(o.codes + (u64)row * o.pitch);
     u32 largest = 0;
 #pragma unroll 4
     for (u32 i = thread; i < count; i += threads) largest = amax_of(largest, from[i]);

@@ -27,12 +27,14 @@ static __device__ __forceinline__ Divisor tensor_scale(const CastOperand& o, u32
     return Divisor(scale);
 }
 
-// Codes alone: the operand as one long row.
+// Codes alone: the operand as one long row, whose codes are apart where their rows are.
 template <bool E5M2>
 static __device__ __forceinline__ void cast_flat(const CastOperand& o, u32 block) {
     const u64 count = (u64)o.rows * o.cols, thread = (u64)block * blockDim.x + threadIdx.x;
     const u64 threads = (u64)o.blocks * blockDim.x;
-    const u64 num_vectors = aligned(o.x, 16) && aligned(o.codes, 8) ? count / 8 : 0;
+    const bool packed = o.pitch == o.cols;
+    const bool by_eight = packed ? aligned(o.x, 16) && aligned(o.codes, 8) : rows_aligned(o);
+    const u64 num_vectors = by_eight ? count / 8 : 0;
     const Words4* vectors = (const Words4*)o.x;
     Words2* to = (Words2*)o.codes;
     Words4 kept[DEPTH];
@@ -46,16 +48,20 @@ static __device__ __forceinline__ void cast_flat(const CastOperand& o, u32 block
     // Before the scale is there: its latency hides behind that of memory.
     load(thread);
     const Divisor scale = tensor_scale<E5M2>(o, block);
+    Spaced place(thread, threads, max(o.cols / 8, 1u), o.pitch / 8);
     for (u64 i = thread; i < num_vectors;) {
 #pragma unroll
         for (u32 k = 0; k < DEPTH; k++) {
             const u64 at = i + k * threads;
-            if (at < num_vectors) to[at] = cast_eight<E5M2>(kept[k], scale);
+            if (at >= num_vectors) continue;
+            to[packed ? at : place.next()] = cast_eight<E5M2>(kept[k], scale);
         }
         i += DEPTH * threads;
         load(i);
     }
-    for (u64 i = num_vectors * 8 + thread; i < count; i += threads) o.codes[i] = cast_one<E5M2>(o.x[i], scale);
+    for (u64 i = num_vectors * 8 + thread; i < count; i += threads) {
+        o.codes[packed ? i : i / o.cols * o.pitch + i % o.cols] = cast_one<E5M2>(o.x[i], scale);
+    }
 }
 
 // Codes and their transposed copy where rows start anywhere.
@@ -66,8 +72,9 @@ static __device__ __forceinline__ void cast_elements(const CastOperand& o, u32 b
 #pragma unroll 1
     for (u64 i = (u64)block * blockDim.x + threadIdx.x; i < count; i += threads) {
         const u8 code = cast_one<E5M2>(o.x[i], scale);
-        if (o.codes != nullptr) o.codes[i] = code;
-        o.codes_t[i % o.cols * o.rows + i / o.cols] = code;
+        const u64 row = i / o.cols, col = i % o.cols;
+        if (o.codes != nullptr) o.codes[row * o.pitch + col] = code;
+        o.codes_t[col * o.pitch_t + row] = code;
     }
 }
 
@@ -103,7 +110,7 @@ template <bool E5M2>
 static __device__ __forceinline__ void cast_operand(const CastOperand& o, u32 block, u32* turned) {
     if (o.codes_t == nullptr) {
         cast_flat<E5M2>(o, block);
-    } else if (!rows_aligned(o) || o.rows % 16 != 0 || !aligned(o.codes_t, 16)) {
+    } else if (!rows_aligned(o) || !turned_rows_aligned(o)) {
         cast_elements<E5M2>(o, block);
     } else if (blockDim.x == 128) {
         cast_turned<E5M2, 128>(o, block, turned);

@@ -65,19 +65,26 @@ macro_rules! tiling {
 }
 
 /// Columns, stages and accumulation as the kernel's file has them; costs fitted to 600 random shapes.
-const TILINGS: [Tiling; 12] = [
-    tiling!("fast_2x128x128", [128, 6, 1], [0.2393, 0.03921, 0.4, 2.687]),
-    tiling!("fast_128x192", [192, 4, 1], [0.4129, 0.03002, 0.855, 2.276]),
-    tiling!("fast_128x64", [64, 8, 1], [0.1466, 0.04467, 0.2905, 2.242]),
-    tiling!("fast_split_128x128", [128, 6, 2], [0.2528, 0.04648, 1.838, 3.125]),
-    tiling!("fast_split_128x128", [128, 6, 4], [0.2438, 0.04786, 2.422, 3.623]),
-    tiling!("fast_split_128x128", [128, 6, 8], [0.2552, 0.04787, 3.168, 3.96]),
-    tiling!("promoted_128x128", [128, 6, 1], [0.2531, 0.0383, 0.6426, 2.366]),
-    tiling!("promoted_128x192", [192, 4, 1], [0.4864, 0.02762, 1.048, 2.045]),
-    tiling!("promoted_128x64", [64, 8, 1], [0.1601, 0.04313, 0.3367, 2.22]),
-    tiling!("promoted_split_128x128", [128, 6, 2], [0.2588, 0.05033, 1.844, 3.139]),
-    tiling!("promoted_split_128x128", [128, 6, 4], [0.2517, 0.05057, 2.981, 3.188]),
-    tiling!("promoted_split_128x128", [128, 6, 8], [0.2714, 0.04853, 3.014, 4.261]),
+const TILINGS: [Tiling; 19] = [
+    tiling!("fast_2x128x128", [128, 6, 1], [0.2448, 0.02134, 0.1201, 0.5508, 2.415]),
+    tiling!("fast_128x192", [192, 4, 1], [0.3874, 0.03659, 0.03673, 1.069, 1.995]),
+    tiling!("fast_128x256", [256, 4, 1], [0.5219, 0.04162, 0.02774, 1.301, 2.002]),
+    tiling!("fast_128x64", [64, 8, 1], [0.1046, 0.05308, 0.07852, 0.3595, 2.173]),
+    tiling!("fast_split_128x128", [128, 6, 2], [0.2168, 0.05168, 0.07692, 1.795, 3.111]),
+    tiling!("fast_split_128x128", [128, 6, 4], [0.1729, 0.08654, 0.02161, 2.317, 3.556]),
+    tiling!("fast_split_128x128", [128, 6, 8], [0.1509, 0.1002, 0.001, 3.047, 3.948]),
+    tiling!("fast_split_128x192", [192, 4, 2], [0.3741, 0.02216, 0.05962, 2.739, 3.29]),
+    tiling!("fast_split_128x192", [192, 4, 4], [0.3278, 0.0411, 0.04085, 4.22, 3.149]),
+    tiling!("fast_split_128x192", [192, 4, 8], [0.3632, 0.05603, 0.001, 4.839, 4.19]),
+    tiling!("promoted_128x128", [128, 6, 1], [0.2398, 0.03183, 0.08992, 0.8597, 2.036]),
+    tiling!("promoted_128x192", [192, 4, 1], [0.4521, 0.04582, 0.001, 1.182, 1.863]),
+    tiling!("promoted_128x64", [64, 8, 1], [0.1257, 0.05035, 0.06188, 0.4086, 2.16]),
+    tiling!("promoted_split_128x128", [128, 6, 2], [0.2195, 0.05929, 0.06888, 1.825, 3.136]),
+    tiling!("promoted_split_128x128", [128, 6, 4], [0.174, 0.07432, 0.06979, 2.455, 3.663]),
+    tiling!("promoted_split_128x128", [128, 6, 8], [0.1561, 0.09746, 0.001111, 3.909, 3.442]),
+    tiling!("promoted_split_128x192", [192, 4, 2], [0.4321, 0.02328, 0.03696, 3.001, 2.938]),
+    tiling!("promoted_split_128x192", [192, 4, 4], [0.397, 0.04041, 0.01068, 2.711, 5.02]),
+    tiling!("promoted_split_128x192", [192, 4, 8], [0.3827, 0.05647, 0.001, 2.294, 7.306]),
 ];
 
 /// One kernel at one product: all that a launch needs but the addresses.
@@ -120,7 +127,7 @@ impl Tiling {
         let group = (square.round() as u32).max(1);
         let of_block = stages.div_ceil(self.splits);
         let (rows, columns, x_bytes) = (TILE_M, self.columns, 1);
-        let cut = Cut { m, n, k, units, stages: of_block, rows, columns, x_bytes, multiprocessors };
+        let cut = Cut { m, n, k, units, stages: of_block, rows, columns, x_bytes, group, multiprocessors };
         Some(GemmLaunch {
             entry: self.entries[usize::from(product.is_x_e5m2)],
             grid: LaunchGrid {
@@ -218,13 +225,22 @@ mod tests {
         assert_eq!(first(512, 512, 2048, false), "sm90_e4m3_gemm_promoted_128x64");
     }
 
+    /// x is read once a column of tiles: outputs of a little more than 128 columns take one of them.
+    #[test]
+    fn narrow_outputs_take_the_width_that_they_fill() {
+        let first = |n, fast| fp8_gemm(product(16_896, n, 2768, fast), H200)[0].entry;
+        assert_eq!(first(208, true), "sm90_e4m3_gemm_fast_128x256");
+        assert_eq!(first(128, true), "sm90_e4m3_gemm_fast_2x128x128");
+    }
+
     #[test]
     fn few_tiles_with_a_long_k_share_it_among_as_many_blocks_as_there_are() {
         let first = |m, n, k| fp8_gemm(product(m, n, k, true), H200)[0].name();
         assert_eq!(first(256, 512, 8192), "sm90_e4m3_gemm_fast_split_128x128 by 8");
         assert_eq!(first(512, 768, 8192), "sm90_e4m3_gemm_fast_split_128x128 by 4");
-        // 32 clusters of 4 do not run at once.
-        assert_eq!(first(1024, 512, 65_536), "sm90_e4m3_gemm_fast_split_128x128 by 2");
+        // 32 clusters of 4 do not run at once; of wider tiles there are 24.
+        assert_eq!(first(1024, 512, 65_536), "sm90_e4m3_gemm_fast_split_128x192 by 4");
+        assert_eq!(first(3968, 320, 25_536), "sm90_e4m3_gemm_fast_split_128x192 by 2");
         assert_eq!(first(2048, 2048, 65_536), "sm90_e4m3_gemm_fast_2x128x128");
     }
 

@@ -177,11 +177,11 @@ class Header(unittest.TestCase):
         fields = re.search(r"struct loka_operand \{(.*?)\}", text, flags=re.S)[1]
         found = [field.split()[-1].lstrip("*") for field in fields.split(";") if field.strip()]
         self.assertEqual(found, [name for name, _ in native.Operand._fields_])
-        self.assertEqual(ctypes.sizeof(native.Operand), 72)
-        self.assertEqual(native._PACKED.size, 72)
-        native._PACKED.pack_into(native._scratch.operand, 0, *range(1, 12))
+        self.assertEqual(ctypes.sizeof(native.Operand), 80)
+        self.assertEqual(native._PACKED.size, 80)
+        native._PACKED.pack_into(native._scratch.operand, 0, *range(1, 14))
         packed = [getattr(native._scratch.operand, name) for name, _ in native.Operand._fields_]
-        self.assertEqual(packed, list(range(1, 12)))
+        self.assertEqual(packed, list(range(1, 14)))
         for name in ("FAST", "X_E5M2", "X_ROW_SCALES", "W_ROW_SCALES", "X_E4M3", "POWER_OF_TWO", "AS_E5M2"):
             self.assertEqual(int(re.search(rf"LOKA_{name} = (\d+)", text)[1]), getattr(native, name), name)
 

@@ -138,6 +138,8 @@ fn memory(
         m: number(m)?,
         n: number(n)?,
         k: number(k)?,
+        x_pitch: x.pitch(),
+        w_pitch: w.pitch(),
         w_scaled_by_rows: has_rows(w_scale),
     })
 }
@@ -153,7 +155,7 @@ fn fp8_gemm(arguments: &mut Arguments, results: &mut Results) -> Done {
     }
     let y = x.new_empty(&sizes[..2], types.bf16)?;
     if y.count() > 0 {
-        let (x, w) = (x.ready(ALIGNED)?, w.ready(ALIGNED)?);
+        let (x, w) = (x.with_rows(ALIGNED)?, w.with_rows(ALIGNED)?);
         let (gpu, stream) = place(&x)?;
         let at = GemmMemory { out: y.address, ..memory(&x, &x_scale, &w, &w_scale, sizes)? };
         let how = (fast, is_e5m2, has_rows(&x_scale));
@@ -188,7 +190,7 @@ fn static_gemm(arguments: &mut Arguments, results: &mut Results) -> Done {
     is_static(&x, &x_scale, &w, bias.as_ref(), &saturated, None)?;
     let y = x.new_empty(&sizes[..2], x.dtype)?;
     if y.count() > 0 {
-        let (x, w) = (x.ready(ALIGNED)?, w.ready(ALIGNED)?);
+        let (x, w) = (x.with_rows(ALIGNED)?, w.with_rows(ALIGNED)?);
         let (gpu, stream) = place(&x)?;
         let at =
             GemmMemory { bias: address(bias.as_ref()), out: y.address, ..memory(&x, &x_scale, &w, &w_scale, sizes)? };
@@ -212,7 +214,7 @@ fn block_gemm(arguments: &mut Arguments, results: &mut Results) -> Done {
     let h = x.new_empty(&sizes[..2], if h_scale.is_some() { types.e4m3 } else { types.bf16 })?;
     let z = x.new_empty(if keep_z { &sizes[..2] } else { &[0, 0] }, types.bf16)?;
     if h.count() > 0 {
-        let (x, w) = (x.ready(ALIGNED)?, w.ready(ALIGNED)?);
+        let (x, w) = (x.with_rows(ALIGNED)?, w.with_rows(ALIGNED)?);
         let (gpu, stream) = place(&x)?;
         let (to_bf16, codes) = if h_scale.is_some() { (0, h.address) } else { (h.address, 0) };
         let at =
@@ -312,7 +314,7 @@ fn fp8_cast(arguments: &mut Arguments, results: &mut Results) -> Done {
     }
     let made = |wanted: bool, sizes: [i64; 2]| {
         let scale: &[i64] = if by_tensor { &[1] } else { &[sizes[0], 1] };
-        let codes = x.new_empty(if wanted { &sizes } else { &[0, 0] }, if is_e5m2 { e5m2 } else { e4m3 })?;
+        let codes = x.new_codes(if wanted { sizes } else { [0, 0] }, if is_e5m2 { e5m2 } else { e4m3 })?;
         Ok::<_, OpError>((codes, x.new_empty(if wanted { scale } else { &[0] }, fp32)?))
     };
     let (codes, scale) = made(straight, [rows, cols])?;
@@ -322,7 +324,9 @@ fn fp8_cast(arguments: &mut Arguments, results: &mut Results) -> Done {
         let (gpu, stream) = place(&x)?;
         let sides = (number(rows)?, number(cols)?);
         let flags = POWER_OF_TWO * u32::from(power_of_two) + AS_E5M2 * u32::from(is_e5m2);
-        let operand = CastMemory { x: x.address, rows: sides.0, cols: sides.1, flags, ..CastMemory::default() };
+        let (pitch, pitch_t) = (codes.pitch(), codes_t.pitch());
+        let operand =
+            CastMemory { x: x.address, rows: sides.0, cols: sides.1, flags, pitch, pitch_t, ..CastMemory::default() };
         let scratch = || {
             let needed = gpu.partials_bytes(sides.0, sides.1);
             Ok::<_, OpError>((x.new_empty(&[needed as i64], bytes)?, needed))

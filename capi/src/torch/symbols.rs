@@ -37,6 +37,7 @@ symbols! {
     fn aoti_torch_get_data_ptr(AtenHandle, *mut *mut c_void) -> i32;
     fn aoti_torch_get_dim(AtenHandle, *mut i64) -> i32;
     fn aoti_torch_get_sizes(AtenHandle, *mut *const i64) -> i32;
+    fn aoti_torch_get_strides(AtenHandle, *mut *const i64) -> i32;
     fn aoti_torch_get_dtype(AtenHandle, *mut i32) -> i32;
     fn aoti_torch_get_device_type(AtenHandle, *mut i32) -> i32;
     fn aoti_torch_get_device_index(AtenHandle, *mut i32) -> i32;

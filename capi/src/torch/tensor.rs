@@ -7,6 +7,8 @@ use std::{
     slice::from_raw_parts,
 };
 
+use loka_core::engine::cuda::raw;
+
 use super::{
     OpError,
     symbols::{AtenHandle, StableValue, Torch},
@@ -18,6 +20,7 @@ pub struct TorchTensor {
     handle: AtenHandle,
     pub dtype: i32,
     pub sizes: Vec<i64>,
+    strides: Vec<i64>,
     pub is_contiguous: bool,
     pub is_cuda: bool,
     device_type: i32,
@@ -35,25 +38,28 @@ impl Drop for TorchTensor {
 impl TorchTensor {
     fn of(torch: &'static Torch, handle: AtenHandle) -> Self {
         let at = &torch.functions;
-        let (mut address, mut sizes, mut num_sizes) = (null_mut(), null(), 0);
+        let (mut address, mut sizes, mut strides, mut num_sizes) = (null_mut(), null(), null(), 0);
         let (mut dtype, mut device_type, mut device, mut is_contiguous) = (0, 0, 0, false);
         // SAFETY: a handle of PyTorch's, and room for one value each; they fail for no tensor that an op gets.
         unsafe {
             (at.aoti_torch_get_data_ptr)(handle, &raw mut address);
             (at.aoti_torch_get_dim)(handle, &raw mut num_sizes);
             (at.aoti_torch_get_sizes)(handle, &raw mut sizes);
+            (at.aoti_torch_get_strides)(handle, &raw mut strides);
             (at.aoti_torch_get_dtype)(handle, &raw mut dtype);
             (at.aoti_torch_get_device_type)(handle, &raw mut device_type);
             (at.aoti_torch_get_device_index)(handle, &raw mut device);
             (at.aoti_torch_is_contiguous)(handle, &raw mut is_contiguous);
         }
-        let sizes = match usize::try_from(num_sizes) {
+        let copied = |of: *const i64| match usize::try_from(num_sizes) {
             // SAFETY: as many as it has dimensions; copied before anybody may change the tensor.
-            Ok(count) if count > 0 && !sizes.is_null() => unsafe { from_raw_parts(sizes, count) }.to_vec(),
+            Ok(count) if count > 0 && !of.is_null() => unsafe { from_raw_parts(of, count) }.to_vec(),
             _ => Vec::new(),
         };
+        let (sizes, strides) = (copied(sizes), copied(strides));
         let is_cuda = device_type == torch.cuda;
-        Self { torch, handle, dtype, sizes, is_contiguous, is_cuda, device_type, device, address: address as u64 }
+        let address = address as u64;
+        Self { torch, handle, dtype, sizes, strides, is_contiguous, is_cuda, device_type, device, address }
     }
 
     /// A new one, contiguous, on the same device.
@@ -62,6 +68,16 @@ impl TorchTensor {
         for at in (1..sizes.len()).rev() {
             strides[at - 1] = strides[at] * sizes[at].max(1);
         }
+        self.new_strided(sizes, &strides, dtype)
+    }
+
+    /// Codes on the same device, each row from a line of memory on.
+    pub fn new_codes(&self, [rows, cols]: [i64; 2], dtype: i32) -> Result<Self, OpError> {
+        let pitch = raw::pitch(usize::try_from(cols).unwrap_or(0)).max(1) as i64;
+        self.new_strided(&[rows, cols], &[pitch, 1], dtype)
+    }
+
+    fn new_strided(&self, sizes: &[i64], strides: &[i64], dtype: i32) -> Result<Self, OpError> {
         let mut made = null_mut();
         // SAFETY: sizes and strides of that length, and room for one handle.
         let code = unsafe {
@@ -103,6 +119,25 @@ impl TorchTensor {
         Ok(made)
     }
 
+    /// A matrix of BF16 or codes as the copy engine reads it: rows, each without gaps, that begin at multiples of so many bytes.
+    pub fn with_rows(self, bytes: u64) -> Result<Self, OpError> {
+        let size = if self.dtype == self.torch.types.bf16 { 2 } else { 1 };
+        let fits = match (&self.sizes[..], &self.strides[..]) {
+            (&[_, cols], &[pitch, 1]) => u32::try_from(pitch)
+                .is_ok_and(|pitch| i64::from(pitch) >= cols && (u64::from(pitch) * size).is_multiple_of(bytes)),
+            _ => false,
+        };
+        if fits && self.address.is_multiple_of(bytes) { Ok(self) } else { self.ready(bytes) }
+    }
+
+    /// Elements from one row of a matrix to the next, of what [`Self::with_rows`] gave; 0: rows lie behind one another.
+    pub fn pitch(&self) -> u32 {
+        match self.strides[..] {
+            [pitch, _] if !self.is_contiguous => u32::try_from(pitch).unwrap_or(0),
+            _ => 0,
+        }
+    }
+
     /// Whether both are on one device.
     pub fn is_beside(&self, other: &Self) -> bool {
         (self.device_type, self.device) == (other.device_type, other.device)
@@ -123,7 +158,7 @@ impl TorchTensor {
 
     fn into_value(self) -> StableValue {
         let mut given = ManuallyDrop::new(self);
-        drop(std::mem::take(&mut given.sizes));
+        drop((std::mem::take(&mut given.sizes), std::mem::take(&mut given.strides)));
         given.handle as StableValue
     }
 }

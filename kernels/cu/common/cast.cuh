@@ -20,8 +20,10 @@ struct CastOperand {
     u32 flags;     // the bits below
     u32 tiles;     // number of partials: in the whole tensor, or along the rows; of rows: see cast_rowwise
     u32 tile_rows; // rows of a tile, where the kernel leaves the choice to the launch; of rows: likewise
+    u32 pitch;     // of codes, from one row to the next: cols at least
+    u32 pitch_t;   // of codes_t: rows at least
 };
-static_assert(sizeof(CastOperand) == 72, "kernels/src/casts.rs mirrors it");
+static_assert(sizeof(CastOperand) == 80, "kernels/src/casts.rs mirrors it");
 
 static constexpr u32 POWER_OF_TWO = 1;
 static constexpr u32 AS_E5M2 = 2;
@@ -44,6 +46,8 @@ static __device__ __forceinline__ CastOperand picked(const CastOperand& a, const
     to.flags = first ? a.flags : b.flags;
     to.tiles = first ? a.tiles : b.tiles;
     to.tile_rows = first ? a.tile_rows : b.tile_rows;
+    to.pitch = first ? a.pitch : b.pitch;
+    to.pitch_t = first ? a.pitch_t : b.pitch_t;
     return to;
 }
 
@@ -123,5 +127,10 @@ static __device__ __forceinline__ Words2 cast_eight_by(const Words4& x, const Di
 
 // Whether rows of x and of codes start where 16- and 8-byte accesses may.
 static __device__ __forceinline__ bool rows_aligned(const CastOperand& o) {
-    return o.cols % 8 == 0 && aligned(o.x, 16) && aligned(o.codes, 8);
+    return o.cols % 8 == 0 && o.pitch % 8 == 0 && aligned(o.x, 16) && aligned(o.codes, 8);
+}
+
+// Whether 16-byte pieces of the transposed rows lie within the operand or beyond it, never across.
+static __device__ __forceinline__ bool turned_rows_aligned(const CastOperand& o) {
+    return o.rows % 16 == 0 && o.pitch_t % 16 == 0 && aligned(o.codes_t, 16);
 }

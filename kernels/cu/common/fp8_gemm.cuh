@@ -26,7 +26,7 @@ static constexpr u32 TILE_M = 128, TILE_K = 128, GEMM_THREADS = 384;
 
 template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X, bool SPLIT = false> struct Fp8Gemm {
     static_assert(!(IN_TURNS && PROMOTED), "128 rows of sums and accumulators do not fit one warpgroup's registers");
-    static_assert(!SPLIT || (TILE_N == 128 && !IN_TURNS), "a block has 64 columns of some warps' rows to add up");
+    static_assert(!SPLIT || !IN_TURNS, "a block has columns of some warps' rows to add up");
     // Blocks of 64 rows that a warpgroup multiplies, and columns at a time.
     static constexpr u32 BLOCKS = IN_TURNS ? 2 : 1, PART_N = PROMOTED && TILE_N > 128 ? TILE_N / 2 : TILE_N;
     static constexpr u32 X_BYTES = TILE_M * TILE_K, STAGE_BYTES = X_BYTES + TILE_N * TILE_K;
@@ -322,7 +322,7 @@ template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X, boo
         }
     }
 
-    // The cluster's sums of a tile are added and stored: of 2, 4, 8 blocks each has 64 columns of all, half, a quarter
+    // The cluster's sums of a tile are added and stored: of 2, 4, 8 blocks each has every other 64 columns of all, half, a quarter
     // of the warps' rows. The rings have been read: sums lie there.
     __device__ __forceinline__ void store_share(const float (&sums)[TILE_N / 2], const float* scales, float high,
                                                 float low, u32 row, u32 col, u32 boxes, u32& stored) const {
@@ -333,8 +333,7 @@ template <u32 TILE_N, u32 STAGES, bool IN_TURNS, bool PROMOTED, bool E5M2_X, boo
 #pragma unroll
         for (u32 i = 0; i < TILE_N / 8; i++) store_shared(mine + i * 512, sums + 4 * i);
         cluster_barrier();
-        if (warp % (splits / 2) == rank / 2) {
-            const u32 chunk = rank % 2;
+        for (u32 chunk = rank % 2; chunk < TILE_N / 64 && warp % (splits / 2) == rank / 2; chunk += 2) {
             float total[32];
 #pragma unroll
             for (u32 i = 0; i < 32; i++) total[i] = 0.0f;

@@ -37,8 +37,7 @@ static __device__ __forceinline__ void put_turned(u32* turned, u32 group, const 
     put_four<WORDS>(turned, col + 4, group, codes[0].y, codes[1].y, codes[2].y, codes[3].y);
 }
 
-// The transposed tile to codes_t. `rows` a multiple of 16 and codes_t aligned to 16 bytes: then a
-// 16-byte piece lies within the operand or beyond it, never across.
+// The transposed tile to codes_t, of turned_rows_aligned.
 template <u32 WORDS, u32 THREADS>
 static __device__ __forceinline__ void write_turned(const u32* turned, const CastOperand& o, u32 row0, u32 col0) {
     constexpr u32 PIECES = WORDS / 4;
@@ -50,7 +49,7 @@ static __device__ __forceinline__ void write_turned(const u32* turned, const Cas
         const Words4 found = ((const Words4*)turned)[piece ^ (col / 16)];
         const bool swapped = (col / 8 & 1) != 0;
         const Words4 words = swapped ? Words4{found.z, found.w, found.x, found.y} : found;
-        if (col0 + col < o.cols && row < o.rows) *(Words4*)(o.codes_t + (u64)(col0 + col) * o.rows + row) = words;
+        if (col0 + col < o.cols && row < o.rows) *(Words4*)(o.codes_t + (u64)(col0 + col) * o.pitch_t + row) = words;
     }
 }
 
@@ -65,10 +64,10 @@ static __device__ __forceinline__ void load_four(Words4 (&kept)[4], const CastOp
 }
 
 static __device__ __forceinline__ void store_four(const CastOperand& o, u32 row, u32 col, const Words2 (&codes)[4]) {
-    u8* to = o.codes + (u64)row * o.cols + col;
+    u8* to = o.codes + (u64)row * o.pitch + col;
 #pragma unroll
     for (u32 k = 0; k < 4; k++) {
-        if (row + k < o.rows && col < o.cols) *(Words2*)(to + (u64)k * o.cols) = codes[k];
+        if (row + k < o.rows && col < o.cols) *(Words2*)(to + (u64)k * o.pitch) = codes[k];
     }
 }
 

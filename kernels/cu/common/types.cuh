@@ -30,6 +30,27 @@ static __device__ __forceinline__ Words4 load_once(const Words4* from) {
     return value;
 }
 
+// Where the elements i, i + step, and so on of a matrix lie in memory: rows of `cols` elements, `pitch` from one to the
+// next. One division for all of them.
+struct Spaced {
+    u32 row, col, rows_a_step, cols_a_step, cols, pitch;
+
+    __device__ __forceinline__ Spaced(u64 i, u64 step, u32 of_cols, u32 of_pitch) : cols(of_cols), pitch(of_pitch) {
+        row = (u32)(i / cols);
+        col = (u32)(i % cols);
+        rows_a_step = (u32)(step / cols);
+        cols_a_step = (u32)(step % cols);
+    }
+    // This one, and on to the next.
+    __device__ __forceinline__ u64 next() {
+        const u64 at = (u64)row * pitch + col;
+        row += rows_a_step;
+        col += cols_a_step;
+        if (col >= cols) col -= cols, row++;
+        return at;
+    }
+};
+
 static __device__ __forceinline__ bool aligned(const void* pointer, u32 bytes) {
     return ((u64)pointer & (bytes - 1)) == 0;
 }

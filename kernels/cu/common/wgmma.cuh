@@ -69,7 +69,7 @@ template <u32 COUNT> static __device__ __forceinline__ void settle(float (&sums)
 // d += a * b^T, or d = a * b^T where `keep` is 0. Asynchronous: d is not to be touched before wait_products.
 template <u32 N, bool E5M2_X>
 static __device__ __forceinline__ void product(float (&d)[N / 2], u64 a, u64 b, u32 keep) {
-    static_assert(N == 64 || N == 96 || N == 128 || N == 192 || (N == 256 && !E5M2_X), "one of the widths below");
+    static_assert(N == 64 || N == 96 || N == 128 || N == 192 || N == 256, "one of the widths below");
     if constexpr (N == 64 && !E5M2_X) PRODUCT("64", "e4m3", NAMES_32, SUMS_32(d, 0), "32", "33", "34");
     if constexpr (N == 64 && E5M2_X) PRODUCT("64", "e5m2", NAMES_32, SUMS_32(d, 0), "32", "33", "34");
     if constexpr (N == 96 && !E5M2_X) PRODUCT("96", "e4m3", NAMES_48, SUMS_48(d, 0), "48", "49", "50");
@@ -79,6 +79,7 @@ static __device__ __forceinline__ void product(float (&d)[N / 2], u64 a, u64 b, 
     if constexpr (N == 192 && !E5M2_X) PRODUCT("192", "e4m3", NAMES_96, SUMS_96(d, 0), "96", "97", "98");
     if constexpr (N == 192 && E5M2_X) PRODUCT("192", "e5m2", NAMES_96, SUMS_96(d, 0), "96", "97", "98");
     if constexpr (N == 256 && !E5M2_X) PRODUCT("256", "e4m3", NAMES_128, SUMS_128(d, 0), "128", "129", "130");
+    if constexpr (N == 256 && E5M2_X) PRODUCT("256", "e5m2", NAMES_128, SUMS_128(d, 0), "128", "129", "130");
 }
 
 #define PRODUCT_OF_CODES(N, NAMES, SUMS, A0, A1, A2, A3, B, KEEP)                                                      \

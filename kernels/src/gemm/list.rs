@@ -45,6 +45,11 @@ pub const GEMMS: &[KernelSource] = &[
         "E4M3 x E4M3 to BF16, fast accumulation, tiles of 128x192.",
     ),
     gemm(
+        "sm90_e4m3_gemm_fast_128x256",
+        include_str!("../../cu/sm90_e4m3_gemm_fast_128x256.cu"),
+        "E4M3 x E4M3 to BF16, fast accumulation, tiles of 128x256.",
+    ),
+    gemm(
         "sm90_e4m3_gemm_fast_128x64",
         include_str!("../../cu/sm90_e4m3_gemm_fast_128x64.cu"),
         "E4M3 x E4M3 to BF16, fast accumulation, tiles of 128x64.",
@@ -58,6 +63,11 @@ pub const GEMMS: &[KernelSource] = &[
         "sm90_e4m3_gemm_fast_split_128x128",
         include_str!("../../cu/sm90_e4m3_gemm_fast_split_128x128.cu"),
         "E4M3 x E4M3 to BF16, fast accumulation, tiles of 128x128 whose k a cluster shares.",
+    ),
+    gemm(
+        "sm90_e4m3_gemm_fast_split_128x192",
+        include_str!("../../cu/sm90_e4m3_gemm_fast_split_128x192.cu"),
+        "E4M3 x E4M3 to BF16, fast accumulation, tiles of 128x192 whose k a cluster shares.",
     ),
     gemm(
         "sm90_e4m3_gemm_promoted_128x128",
@@ -80,9 +90,19 @@ pub const GEMMS: &[KernelSource] = &[
         "E4M3 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x128 whose k a cluster shares.",
     ),
     gemm(
+        "sm90_e4m3_gemm_promoted_split_128x192",
+        include_str!("../../cu/sm90_e4m3_gemm_promoted_split_128x192.cu"),
+        "E4M3 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x192 whose k a cluster shares.",
+    ),
+    gemm(
         "sm90_e5m2_gemm_fast_128x192",
         include_str!("../../cu/sm90_e5m2_gemm_fast_128x192.cu"),
         "E5M2 x E4M3 to BF16, fast accumulation, tiles of 128x192.",
+    ),
+    gemm(
+        "sm90_e5m2_gemm_fast_128x256",
+        include_str!("../../cu/sm90_e5m2_gemm_fast_128x256.cu"),
+        "E5M2 x E4M3 to BF16, fast accumulation, tiles of 128x256.",
     ),
     gemm(
         "sm90_e5m2_gemm_fast_128x64",
@@ -98,6 +118,11 @@ pub const GEMMS: &[KernelSource] = &[
         "sm90_e5m2_gemm_fast_split_128x128",
         include_str!("../../cu/sm90_e5m2_gemm_fast_split_128x128.cu"),
         "E5M2 x E4M3 to BF16, fast accumulation, tiles of 128x128 whose k a cluster shares.",
+    ),
+    gemm(
+        "sm90_e5m2_gemm_fast_split_128x192",
+        include_str!("../../cu/sm90_e5m2_gemm_fast_split_128x192.cu"),
+        "E5M2 x E4M3 to BF16, fast accumulation, tiles of 128x192 whose k a cluster shares.",
     ),
     gemm(
         "sm90_e5m2_gemm_promoted_128x128",
@@ -118,6 +143,11 @@ pub const GEMMS: &[KernelSource] = &[
         "sm90_e5m2_gemm_promoted_split_128x128",
         include_str!("../../cu/sm90_e5m2_gemm_promoted_split_128x128.cu"),
         "E5M2 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x128 whose k a cluster shares.",
+    ),
+    gemm(
+        "sm90_e5m2_gemm_promoted_split_128x192",
+        include_str!("../../cu/sm90_e5m2_gemm_promoted_split_128x192.cu"),
+        "E5M2 x E4M3 to BF16, promoted to FP32 every 128, tiles of 128x192 whose k a cluster shares.",
     ),
 ];
 

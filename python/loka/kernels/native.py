@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 """Of the library that this file is written for."""
 
 BUILD = "cargo build --release -p loka_capi builds it; LOKA_LIBRARY names it elsewhere"
@@ -35,7 +35,7 @@ class Operand(ctypes.Structure):
 
     _fields_ = [(name, ctypes.c_void_p) for name in ("x", "codes", "scales", "codes_t", "scales_t", "partials")]
     _fields_ += [("partials_bytes", ctypes.c_uint64)]
-    _fields_ += [(name, ctypes.c_uint32) for name in ("rows", "cols", "flags", "reserved")]
+    _fields_ += [(name, ctypes.c_uint32) for name in ("rows", "cols", "flags", "pitch", "pitch_t", "reserved")]
 
 
 _I32, _U32, _U64, _AT = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
@@ -47,9 +47,9 @@ SIGNATURES = {
     "loka_cast_columnwise": _CAST,
     "loka_cast_tensorwise": _CAST,
     "loka_cast_static": [_I32, _AT, _AT, _AT, _AT, _U64, _AT],
-    "loka_fp8_gemm": [_I32, *[_AT] * 5, *[_U32] * 4, _I32, _AT],
-    "loka_fp8_static_gemm": [_I32, *[_AT] * 7, *[_U32] * 4, _I32, _AT],
-    "loka_fp8_block": [_I32, *[_AT] * 10, *[_U32] * 4, _AT],
+    "loka_fp8_gemm": [_I32, *[_AT] * 5, *[_U32] * 6, _I32, _AT],
+    "loka_fp8_static_gemm": [_I32, *[_AT] * 7, *[_U32] * 6, _I32, _AT],
+    "loka_fp8_block": [_I32, *[_AT] * 10, *[_U32] * 6, _AT],
     "loka_block_norm_hard_swish": [_I32, *[_AT] * 4, _U32, _U32, _AT],
     "loka_block_backward": [_I32, *[_AT] * 5, _U32, _U32, _AT],
 }
@@ -163,8 +163,19 @@ def runs(x: Tensor) -> bool:
     return x.is_cuda
 
 
+def with_rows(x: Tensor) -> Tensor:
+    """A matrix as the copy engine reads it: rows without gaps in them, each from a multiple of 16 bytes on."""
+    fits = x.stride(1) == 1 and x.stride(0) >= x.shape[1] and x.stride(0) * x.element_size() % 16 == 0
+    return x if fits and x.data_ptr() % 16 == 0 else ready(x)
+
+
+def pitch(x: Tensor) -> int:
+    """From one of these rows to the next, in elements."""
+    return max(x.stride(0), x.shape[1])
+
+
 def ready(x: Tensor) -> Tensor:
-    """x as the copy engine reads it: rows behind one another, from a multiple of 16 bytes."""
+    """Rows behind one another, from a multiple of 16 bytes."""
     if not x.is_contiguous():
         x = x.contiguous()
     return x if x.data_ptr() % 16 == 0 else x.clone()
@@ -187,7 +198,7 @@ def call(name: str, x: Tensor, *arguments: Any) -> None:
         _check(code)
 
 
-_PACKED = struct.Struct("@7Q4I")
+_PACKED = struct.Struct("@7Q6I")
 """The fields of `loka_operand`, in order."""
 
 
@@ -220,7 +231,7 @@ def cast(
     kind: str, x: Tensor, codes: Optional[Tensor], scales: Optional[Tensor], codes_t: Optional[Tensor],
     scales_t: Optional[Tensor], flags: int,
 ) -> None:
-    """BF16 x [rows, cols] by `loka_cast_<kind>`; outputs as `loka_operand` has them."""
+    """BF16 x [rows, cols] by `loka_cast_<kind>`; outputs as `loka_operand` has them, codes in `spaced` rows or others."""
     device, (rows, cols) = device_of(x), x.shape
     functions = _functions.get(device) or opened(device)
     partials, needed = None, 0
@@ -230,7 +241,8 @@ def cast(
         partials = x.new_empty(needed, dtype=torch.uint8)
     at = [0 if part is None else part.data_ptr() for part in (codes, scales, codes_t, scales_t, partials)]
     scratch = _scratch
-    _PACKED.pack_into(scratch.operand, 0, x.data_ptr(), *at, needed, rows, cols, flags, 0)
+    pitches = [0 if part is None else pitch(part) for part in (codes, codes_t)]
+    _PACKED.pack_into(scratch.operand, 0, x.data_ptr(), *at, needed, rows, cols, flags, *pitches, 0)
     code = functions[_CASTS[kind]](device, scratch.pointer, 1, stream_of(device))
     if code != 0:
         _check(code)
@@ -238,4 +250,4 @@ def cast(
 
 _CASTS = {kind: f"loka_cast_{kind}" for kind in ("rowwise", "columnwise", "tensorwise")}
 
-__all__ = ["NativeError", "call", "candidates", "cast", "library", "opened", "ready", "runs", "why_not"]
+__all__ = ["NativeError", "call", "candidates", "cast", "library", "opened", "pitch", "ready", "runs", "why_not", "with_rows"]

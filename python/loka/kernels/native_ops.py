@@ -13,7 +13,7 @@ from torch import Tensor
 
 from . import native
 from ..catalogue import FORMAT_MAX, Cast
-from .scales import fp8_dtype, quantize, to_fp8
+from .scales import fp8_dtype, quantize, spaced, to_fp8
 
 BLOCK = 256
 """Columns that share BlockNorm's mean square."""
@@ -53,7 +53,8 @@ def _fake(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def fp8_cast(
     x: Tensor, granularity: str, format: str, power_of_two: bool, straight: bool, turned: bool
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(codes [rows, cols], their scale, codes turned [cols, rows], their scale) of BF16 x; empty where not asked for.
+    """(codes [rows, cols], their scale, codes turned [cols, rows], their scale) of BF16 x; empty where not asked for. Codes lie in
+    `spaced` rows.
     `granularity`: "row" or "tensor"; turned, a row is a column of x."""
     if x.dtype != torch.bfloat16 or x.dim() != 2:
         _refuse("BF16 of two dimensions", x)
@@ -77,12 +78,12 @@ def _cast_outputs(
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     (rows, cols), by_tensor, dtype = x.shape, granularity == "tensor", fp8_dtype(format)
     if straight:
-        codes = torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
+        codes = spaced(rows, cols, dtype, x.device)
         scale = x.new_empty(1 if by_tensor else (rows, 1), dtype=torch.float32)
     else:
         codes, scale = x.new_empty((0, 0), dtype=dtype), x.new_empty(0, dtype=torch.float32)
     if turned:
-        codes_t = x.new_empty((cols, rows), dtype=dtype)
+        codes_t = spaced(cols, rows, dtype, x.device)
         scale_t = x.new_empty(1 if by_tensor else (cols, 1), dtype=torch.float32)
     else:
         codes_t, scale_t = x.new_empty((0, 0), dtype=dtype), x.new_empty(0, dtype=torch.float32)
@@ -154,7 +155,9 @@ def fp8_gemm(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor, fast: bool,
     if m:
         flags = native.FAST * fast + native.X_E5M2 * is_e5m2
         flags += native.X_ROW_SCALES * (x_scale.dim() == 2) + native.W_ROW_SCALES * (w_scale.dim() == 2)
-        native.call("loka_fp8_gemm", x, native.ready(x), x_scale, native.ready(w), w_scale, y, m, n, k, flags, tiling)
+        x, w = native.with_rows(x), native.with_rows(w)
+        pitches = native.pitch(x), native.pitch(w)
+        native.call("loka_fp8_gemm", x, x, x_scale, w, w_scale, y, m, n, k, *pitches, flags, tiling)
     return y
 
 
@@ -219,8 +222,9 @@ def static_gemm(
     if not native.runs(x):
         return y.copy_(_static_product(x, x_scale, w, w_scale, bias, saturated))
     if m:
-        x, w, flags = native.ready(x), native.ready(w), native.W_ROW_SCALES * (w_scale.dim() == 2)
-        native.call("loka_fp8_static_gemm", x, x, x_scale, w, w_scale, bias, y, saturated, m, n, k, flags, -1)
+        x, w, flags = native.with_rows(x), native.with_rows(w), native.W_ROW_SCALES * (w_scale.dim() == 2)
+        sizes = m, n, k, native.pitch(x), native.pitch(w)
+        native.call("loka_fp8_static_gemm", x, x, x_scale, w, w_scale, bias, y, saturated, *sizes, flags, -1)
     return y
 
 
@@ -266,11 +270,12 @@ def block_gemm(
         h.copy_(out if h_scale is None else to_fp8(out, h_scale, "e4m3"))
         return h, z.copy_(sums) if keep_z else z
     if m:
-        x, w = native.ready(x), native.ready(w)
+        x, w = native.with_rows(x), native.with_rows(w)
         flags = native.W_ROW_SCALES * (w_scale.dim() == 2) + native.X_E4M3 * (x.dtype is E4M3)
         to_bf16, to_codes = (h, None) if h_scale is None else (None, h)
         outputs = (z if keep_z else None, to_bf16, to_codes, h_scale, saturated)
-        native.call("loka_fp8_block", x, x, x_scale, w, w_scale, bias, *outputs, m, n, k, flags)
+        sizes = m, n, k, native.pitch(x), native.pitch(w)
+        native.call("loka_fp8_block", x, x, x_scale, w, w_scale, bias, *outputs, *sizes, flags)
     return h, z
 
 

@@ -10,7 +10,7 @@ use super::{
     CudaError,
     arguments::Arguments,
     driver::Device,
-    gemm::matrix,
+    gemm::{codes, matrix},
     ops::Kernels,
     product::Product,
     runner::{Places, Reads},
@@ -77,18 +77,21 @@ impl OwnBlock {
         let way = self.ways[index];
         let Product { rows, cols, reduced, .. } = self.product;
         if let BlockWay::CastFirst(_) = way {
-            cast_static(stream, &self.kernels, rows * reduced, at)?;
+            cast_static(stream, &self.kernels, self.product, at)?;
         }
         let (BlockLaunch { entry, grid, shape, x_box, h_box, .. }, x) = way.launch();
-        let (x_at, is_bf16) = if x == BlockType::Bf16 { (at.x, true) } else { (at.operands.a, false) };
+        let Product { a, b, .. } = self.product;
+        let (x_at, x_map) = match x {
+            BlockType::Bf16 => (at.x, matrix(at.x, (rows, reduced), true, *x_box)),
+            BlockType::E4m3 => (at.operands.a, codes(at.operands.a, (rows, reduced), a, *x_box)),
+        };
         let map = |matrix| stream.device.tensor_map(matrix);
         // A map of nothing cannot be made, and of what is not stored nobody reads it: x stands in.
         let or_any = |address| if address == 0 { x_at } else { address };
         let to_bf16 = |address| map(matrix(or_any(address), (rows, cols), true, *h_box));
         let to_codes = || map(matrix(or_any(at.h_codes), (rows, cols), false, CODES_BOX));
-        let mut arguments = Arguments::new()
-            .structure(map(matrix(x_at, (rows, reduced), is_bf16, *x_box))?)
-            .structure(map(matrix(at.operands.b, (cols, reduced), false, [BLOCK_COLUMNS, TILE_K]))?);
+        let w_map = codes(at.operands.b, (cols, reduced), b, [BLOCK_COLUMNS, TILE_K]);
+        let mut arguments = Arguments::new().structure(map(x_map)?).structure(map(w_map)?);
         arguments = match self.stores {
             STORE_H => arguments.structure(to_bf16(at.operands.out)?),
             STORE_CODES => arguments.structure(to_codes()?),

@@ -94,6 +94,8 @@ pub(super) struct Matrix {
     pub address: u64,
     pub rows: u64,
     pub cols: u64,
+    /// Elements from one row to the next.
+    pub pitch: u64,
     /// Else single bytes.
     pub is_bf16: bool,
     pub box_rows: u32,
@@ -296,10 +298,10 @@ impl Device {
 
     /// What a kernel of Hopper steers the copy engine by: boxes swizzled by 128 bytes, zeros beyond the matrix.
     pub fn tensor_map(&self, matrix: Matrix) -> Result<TensorMap, CudaError> {
-        let Matrix { address, rows, cols, is_bf16, box_rows, box_cols } = matrix;
+        let Matrix { address, rows, cols, pitch, is_bf16, box_rows, box_cols } = matrix;
         let (data_type, bytes) = if is_bf16 { (MAP_BFLOAT16, 2) } else { (MAP_UINT8, 1) };
         let mut map = AlignedMap(TensorMap { words: [0; 16] });
-        let (sizes, pitch, sides, steps) = ([cols, rows], cols * bytes, [box_cols, box_rows], [1, 1]);
+        let (sizes, pitch, sides, steps) = ([cols, rows], pitch * bytes, [box_cols, box_rows], [1, 1]);
         call!(
             self,
             cuTensorMapEncodeTiled(

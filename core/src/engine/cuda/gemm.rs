@@ -41,8 +41,8 @@ impl OwnGemm {
         let Product { rows, cols, reduced, .. } = self.product;
         let map = |matrix| stream.device.tensor_map(matrix);
         let arguments = Arguments::new()
-            .structure(map(matrix(at.a, (rows, reduced), false, [X_ROWS, TILE_K]))?)
-            .structure(map(matrix(at.b, (cols, reduced), false, [w_rows, TILE_K]))?)
+            .structure(map(codes(at.a, (rows, reduced), self.product.a, [X_ROWS, TILE_K]))?)
+            .structure(map(codes(at.b, (cols, reduced), self.product.b, [w_rows, TILE_K]))?)
             .structure(map(matrix(at.out, (rows, cols), true, Y_BOX))?)
             .value(at.a_scales)
             .value(at.b_scales)
@@ -51,10 +51,15 @@ impl OwnGemm {
     }
 }
 
-/// BF16 or single bytes, and the box of it that the copy engine moves at a time.
+/// BF16 or single bytes, rows behind one another, and the box of it that the copy engine moves at a time.
 pub(super) fn matrix(address: u64, (rows, cols): (usize, usize), is_bf16: bool, of_box: [u32; 2]) -> Matrix {
     let [box_rows, box_cols] = of_box;
-    Matrix { address, rows: rows as u64, cols: cols as u64, is_bf16, box_rows, box_cols }
+    Matrix { address, rows: rows as u64, cols: cols as u64, pitch: cols as u64, is_bf16, box_rows, box_cols }
+}
+
+/// Codes of an operand as the product has them.
+pub(super) fn codes(address: u64, sizes: (usize, usize), operand: ProductOperand, of_box: [u32; 2]) -> Matrix {
+    Matrix { pitch: operand.pitch_of(sizes.1) as u64, ..matrix(address, sizes, false, of_box) }
 }
 
 /// Why our GEMMs do not run that product there, else what it is to them.

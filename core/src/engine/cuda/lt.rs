@@ -335,6 +335,7 @@ fn layout(lt: &Lt, operand: ProductOperand, rows: usize, reduced: usize) -> Resu
     // What is row-major [x, y] to us is column-major [y, x] to cuBLASLt.
     let (inner, outer) = if operand.transposed { (rows, reduced) } else { (reduced, rows) };
     let mut layout = std::ptr::null_mut();
-    lt!(lt, cublasLtMatrixLayoutCreate(&mut layout, operand.of.code(), inner as u64, outer as u64, inner as i64))?;
+    let pitch = operand.pitch_of(inner) as i64;
+    lt!(lt, cublasLtMatrixLayoutCreate(&mut layout, operand.of.code(), inner as u64, outer as u64, pitch))?;
     Ok(layout)
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use loka_kernels::casts::{self, CastOperand};
+use loka_kernels::casts::{self, CastOperand, pitch};
 
 use crate::{
     model::{Format, Gemm, GemmNumerics, GemmShape, Granularity, Kernel, OperandCast},
@@ -29,7 +29,7 @@ use super::{
 /// Of what a static cast is timed on, standard normals: not one of 10^9 is beyond 448 * 2^-6 = 7.
 const STATIC_SCALE: f32 = 1.0 / 64.0;
 
-/// One operand of one set: as training keeps it, and cast.
+/// One operand of one set: as training keeps it, and cast, each row of codes from a line of memory on.
 struct StoredOperand {
     /// `[rows, cols]` as in memory; `transposed`: the GEMM reads it the other way round.
     rows: usize,
@@ -132,7 +132,6 @@ impl StoredOperand {
     }
 
     fn allocate(&mut self, lane: &StreamContext, cast: OperandCast, multiprocessors: u32) -> Result<(), CudaError> {
-        let count = self.rows * self.cols;
         if cast.format == Format::Tf32 && self.f32.is_empty() {
             for bf16 in &self.bf16 {
                 let wide = lane.tensor(self.rows, self.cols)?;
@@ -152,8 +151,9 @@ impl StoredOperand {
         let sets = self.bf16.len();
         let buffers = (0..sets).map(|_| {
             let is_static = cast.granularity == Granularity::Static;
-            let straight = (is_static && self.transposed).then(|| lane.stream.alloc(count)).transpose()?;
-            let (codes, scales) = (lane.stream.alloc(count)?, lane.stream.alloc(scales.max(4))?);
+            let straight = || lane.stream.alloc(self.rows * pitch(self.cols));
+            let straight = (is_static && self.transposed).then(straight).transpose()?;
+            let (codes, scales) = (lane.stream.alloc(rows * pitch(reduced))?, lane.stream.alloc(scales.max(4))?);
             if is_static {
                 lane.stream.write(&scales, &[STATIC_SCALE])?;
             }
@@ -195,6 +195,8 @@ impl StoredOperand {
             rows: self.rows as u32,
             cols: self.cols as u32,
             flags,
+            pitch: pitch(self.cols) as u32,
+            pitch_t: pitch(self.rows) as u32,
             ..CastOperand::default()
         }
     }
@@ -211,11 +213,15 @@ impl StoredOperand {
                 codes_t: buffers.codes.address(),
                 rows: self.rows as u32,
                 cols: self.cols as u32,
+                pitch: pitch(self.cols) as u32,
+                pitch_t: pitch(self.rows) as u32,
                 ..CastOperand::default()
             },
             None => CastOperand::default(),
         };
-        Some((StaticCast { x: self.bf16[set].address(), scale: buffers.scales.address(), codes }, turned))
+        let (x, scale) = (self.bf16[set].address(), buffers.scales.address());
+        let (rows, cols) = (self.rows, self.cols);
+        Some((StaticCast { x, scale, codes, rows, cols, pitch: pitch(cols) }, turned))
     }
 
     fn addresses(&self, cast: OperandCast, set: usize) -> (u64, u64) {
@@ -291,7 +297,7 @@ impl Operands {
         };
         // Cast operands are written the way FP8 wants them; others are read as they lie.
         let lies = |operand: ProductOperand, stored: &StoredOperand| match operand.of {
-            Type::E4m3 | Type::E5m2 => operand,
+            Type::E4m3 | Type::E5m2 => ProductOperand { pitch: pitch(reduced), ..operand },
             _ => ProductOperand { transposed: stored.transposed, ..operand },
         };
         let product = Product { a: lies(plain.a, &self.a), b: lies(plain.b, &self.b), ..plain };
@@ -331,8 +337,7 @@ impl Operands {
 
     /// The left operand of a set by its static scale, for what takes codes that are there already.
     pub fn cast_static(&self, lane: &StreamContext, prepared: &Prepared, set: usize) -> Result<(), CudaError> {
-        let count = self.a.rows * self.a.cols;
-        cast_static(&lane.stream, &lane.kernels, count, self.places(prepared, set))
+        cast_static(&lane.stream, &lane.kernels, prepared.product, self.places(prepared, set))
     }
 
     /// Casts the left operand of a set: the weight was cast before (inference).
@@ -352,8 +357,7 @@ impl Operands {
         let mut turned = [CastOperand::default(); 2];
         for ((stored, cast), turned) in [(&self.a, a), (&self.b, b)].into_iter().zip(&mut turned) {
             if let Some((at, operand)) = stored.static_cast(cast, set) {
-                let count = stored.rows * stored.cols;
-                cast_codes(&lane.stream, &lane.kernels, count, at, self.saturated.address())?;
+                cast_codes(&lane.stream, &lane.kernels, at, self.saturated.address())?;
                 *turned = operand;
             }
         }

@@ -75,6 +75,8 @@ pub(super) struct ProductOperand {
     pub scaling: Scaling,
     /// Stored `[reduced, rows]` instead of `[rows, reduced]`.
     pub transposed: bool,
+    /// Elements from one row, as it is stored, to the next; 0: rows lie behind one another.
+    pub pitch: usize,
 }
 
 impl ProductOperand {
@@ -94,15 +96,20 @@ impl ProductOperand {
             Granularity::Block1x128 => Scaling::Block1x128,
             Granularity::Block128x128 => Scaling::Block128x128,
         };
-        Self { of, scaling, transposed: false }
+        Self { of, scaling, transposed: false, pitch: 0 }
     }
 
     pub const fn plain(of: Type) -> Self {
-        Self { of, scaling: Scaling::None, transposed: false }
+        Self { of, scaling: Scaling::None, transposed: false, pitch: 0 }
     }
 
     pub const fn transposed(self) -> Self {
         Self { transposed: true, ..self }
+    }
+
+    /// Elements from one stored row of `cols` to the next.
+    pub const fn pitch_of(self, cols: usize) -> usize {
+        if self.pitch == 0 { cols } else { self.pitch }
     }
 }
 

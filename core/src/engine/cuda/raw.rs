@@ -12,7 +12,7 @@ mod gemms;
 mod gpu;
 
 pub use blocks::{BackwardMemory, BlockOutputs, StaticBackwardMemory};
-pub use casts::{CastMemory, StaticCastMemory};
+pub use casts::{CastMemory, StaticCastMemory, pitch};
 pub use gemms::GemmMemory;
 pub use gpu::{Gpu, RawStream, cache_folder};
 

@@ -13,7 +13,7 @@ use super::{
     CudaError,
     arguments::Arguments,
     driver::Device,
-    gemm::{OwnGemm, matrix, suited},
+    gemm::{OwnGemm, codes, matrix, suited},
     ops::Kernels,
     product::{Product, Scaling, Type},
     runner::{Places, Reads},
@@ -70,7 +70,7 @@ impl StaticGemm {
         match self.ways[index] {
             StaticWay::Codes(launch) => self.on_codes.run(stream, at.operands, launch),
             StaticWay::CastFirst(launch) => {
-                cast_static(stream, &self.kernels, self.product.rows * self.product.reduced, at)?;
+                cast_static(stream, &self.kernels, self.product, at)?;
                 self.on_codes.run(stream, at.operands, launch)
             }
             StaticWay::OnTheWay(launch) => self.on_the_way(stream, at, launch),
@@ -83,7 +83,7 @@ impl StaticGemm {
         let map = |matrix| stream.device.tensor_map(matrix);
         let arguments = Arguments::new()
             .structure(map(matrix(at.x, (rows, reduced), true, [x_rows, X_BOX_COLUMNS]))?)
-            .structure(map(matrix(at.operands.b, (cols, reduced), false, [w_rows, TILE_K]))?)
+            .structure(map(codes(at.operands.b, (cols, reduced), self.product.b, [w_rows, TILE_K]))?)
             .structure(map(matrix(at.operands.out, (rows, cols), true, Y_BOX))?)
             .value(at.operands.a_scales)
             .value(at.operands.b_scales)
@@ -110,35 +110,32 @@ impl StaticGemm {
     }
 }
 
-/// `count` elements of BF16 at `x` become codes at `operands.a`, by the scale at `operands.a_scales`.
-pub(super) fn cast_static(stream: &Stream, kernels: &Kernels, count: usize, at: Places) -> Result<(), CudaError> {
-    cast_codes(
-        stream,
-        kernels,
-        count,
-        StaticCast { x: at.x, scale: at.operands.a_scales, codes: at.operands.a },
-        at.saturated,
-    )
+/// The left operand of the product, BF16 at `x`, becomes codes at `operands.a`, by the scale at `operands.a_scales`.
+pub(super) fn cast_static(stream: &Stream, kernels: &Kernels, product: Product, at: Places) -> Result<(), CudaError> {
+    let (rows, cols) = (product.rows, product.reduced);
+    let Places { x, operands, saturated, .. } = at;
+    let cast =
+        StaticCast { x, scale: operands.a_scales, codes: operands.a, rows, cols, pitch: product.a.pitch_of(cols) };
+    cast_codes(stream, kernels, cast, saturated)
 }
 
-/// Where a tensor in BF16, its scale and its codes lie.
+/// Where a tensor `[rows, cols]` in BF16, its scale and its codes lie; `pitch`: bytes from one row of these to the next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StaticCast {
     pub x: u64,
     pub scale: u64,
     pub codes: u64,
+    pub rows: usize,
+    pub cols: usize,
+    pub pitch: usize,
 }
 
 /// `saturated`: a count that is added to.
-pub(super) fn cast_codes(
-    stream: &Stream,
-    kernels: &Kernels,
-    count: usize,
-    at: StaticCast,
-    saturated: u64,
-) -> Result<(), CudaError> {
-    let count = count as u64;
-    let arguments = Arguments::new().value(at.x).value(at.scale).value(at.codes).value(saturated).value(count);
+pub(super) fn cast_codes(stream: &Stream, kernels: &Kernels, at: StaticCast, saturated: u64) -> Result<(), CudaError> {
+    let StaticCast { x, scale, codes, rows, cols, pitch } = at;
+    let count = (rows * cols) as u64;
+    let arguments = Arguments::new().value(x).value(scale).value(codes).value(saturated).value(count);
+    let arguments = arguments.value(cols as u32).value(pitch as u32);
     let grid = casts::cast_e4m3_static(count, stream.device.multiprocessors);
     stream.launch(kernels.get("cast_e4m3_static")?, grid, &arguments)
 }

@@ -88,10 +88,10 @@ impl Gpu {
         }
         let mut launch = self.block_launch(at, is_x_e4m3, to)?;
         launch.shape.bias = at.bias;
-        let &GemmMemory { m, n, k, .. } = at;
+        let &GemmMemory { m, n, k, x_pitch, w_pitch, .. } = at;
         let mut arguments = Arguments::new()
-            .structure(self.map(at.x, [m, k], !is_x_e4m3, launch.x_box)?)
-            .structure(self.map(at.w, [n, k], false, [BLOCK_COLUMNS, TILE_K])?);
+            .structure(self.map(at.x, [m, k], x_pitch, !is_x_e4m3, launch.x_box)?)
+            .structure(self.map(at.w, [n, k], w_pitch, false, [BLOCK_COLUMNS, TILE_K])?);
         // Of outputs alone, those that the launch takes: all three, or the one that there is.
         let all = launch.shape.stores != 0;
         for (address, is_bf16) in [(to.z, true), (at.out, true), (to.codes, false)] {
@@ -99,7 +99,7 @@ impl Gpu {
             match address {
                 0 if all => arguments = arguments.structure(TensorMap { words: [0; 16] }),
                 0 => {}
-                address => arguments = arguments.structure(self.map(address, [m, n], is_bf16, steps)?),
+                address => arguments = arguments.structure(self.map(address, [m, n], n, is_bf16, steps)?),
             }
         }
         let arguments =

@@ -1,10 +1,10 @@
 //! Casts of BF16 in memory of others: takes operands by address, gives launches of `loka_kernels::casts`.
 
-/// One operand of [`Gpu::cast_static_turned`].
-pub use loka_kernels::casts::StaticOperand as StaticCastMemory;
 use loka_kernels::casts::{
     self, AS_E5M2, COLUMN_AMAX, CastOperand, POWER_OF_TWO, ROW_CAST, STATIC_OPERANDS, StaticOperands,
 };
+/// One operand of [`Gpu::cast_static_turned`]; and from one row of codes to the next, where products read them fastest.
+pub use loka_kernels::casts::{StaticOperand as StaticCastMemory, pitch};
 
 use super::{
     super::{CudaError, arguments::Arguments},
@@ -31,6 +31,10 @@ pub struct CastMemory {
     pub cols: u32,
     /// [`POWER_OF_TWO`], [`AS_E5M2`].
     pub flags: u32,
+    /// Bytes from one row of `codes` to the next; 0: rows lie behind one another.
+    pub pitch: u32,
+    /// The same of `codes_t`.
+    pub pitch_t: u32,
 }
 
 type Pair = [CastOperand; 2];
@@ -84,16 +88,18 @@ impl Gpu {
     /// One or two operands' codes, transposed.
     pub fn transpose_codes(&self, stream: RawStream, operands: &[CastMemory]) -> Result<(), CudaError> {
         let mut pair = [CastOperand::default(); 2];
-        for (operand, &CastMemory { codes, codes_t, rows, cols, .. }) in pair.iter_mut().zip(operands) {
+        for (operand, memory) in pair.iter_mut().zip(operands) {
+            let &CastMemory { codes, codes_t, rows, cols, pitch, pitch_t, .. } = memory;
             aligned("codes", codes, 1)?;
             aligned("codes_t", codes_t, 1)?;
-            *operand = CastOperand { codes, codes_t, rows, cols, ..CastOperand::default() };
+            spaced(memory)?;
+            *operand = CastOperand { codes, codes_t, rows, cols, pitch, pitch_t, ..CastOperand::default() };
         }
         let grid = casts::transpose_codes(&mut pair);
         self.launch(stream, "transpose_codes", grid, &both(pair))
     }
 
-    /// `count` elements to E4M3 by the scale at `scale`, FP32; adds the saturated ones to the u64 at `saturated`.
+    /// `count` elements to E4M3, one behind the other, by the scale at `scale`, FP32; adds the saturated ones to the u64 at `saturated`.
     pub fn cast_static(
         &self,
         stream: RawStream,
@@ -105,6 +111,8 @@ impl Gpu {
         aligned("codes", codes, 1)?;
         aligned("saturated", saturated, 8)?;
         let arguments = Arguments::new().value(x).value(scale).value(codes).value(saturated).value(count);
+        // In any rows: these lie behind one another.
+        let arguments = arguments.value(8u32).value(8u32);
         let grid = casts::cast_e4m3_static(count, self.device.multiprocessors);
         self.launch(stream, "cast_e4m3_static", grid, &arguments)
     }
@@ -162,12 +170,23 @@ fn pair(
         if unknown != 0 {
             return Err(CudaError::Refused(format!("unknown flags of a cast: {unknown:#x}")));
         }
-        let CastMemory { x, codes, scales, codes_t, scales_t, partials, rows, cols, .. } = *memory;
-        let flags = memory.flags | what;
+        spaced(memory)?;
+        let CastMemory { x, codes, scales, codes_t, scales_t, partials, rows, cols, pitch, pitch_t, .. } = *memory;
+        let (flags, empty) = (memory.flags | what, CastOperand::default());
         *operand =
-            CastOperand { x, codes, scales, codes_t, scales_t, partials, rows, cols, flags, ..CastOperand::default() };
+            CastOperand { x, codes, scales, codes_t, scales_t, partials, rows, cols, flags, pitch, pitch_t, ..empty };
     }
     Ok(pair)
+}
+
+/// Refuses rows that would lie upon one another.
+fn spaced(memory: &CastMemory) -> Result<(), CudaError> {
+    for (what, pitch, cols) in [("pitch", memory.pitch, memory.cols), ("pitch_t", memory.pitch_t, memory.rows)] {
+        if pitch != 0 && pitch < cols {
+            return Err(CudaError::Refused(format!("{what} is {pitch}, less than a row of {cols}")));
+        }
+    }
+    Ok(())
 }
 
 fn both([a, b]: Pair) -> Arguments {

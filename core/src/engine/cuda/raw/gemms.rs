@@ -23,6 +23,10 @@ pub struct GemmMemory {
     pub m: u32,
     pub n: u32,
     pub k: u32,
+    /// From one row of x to the next, in elements, a multiple of 16 bytes; 0: rows lie behind one another.
+    pub x_pitch: u32,
+    /// The same of w.
+    pub w_pitch: u32,
     pub w_scaled_by_rows: bool,
 }
 
@@ -38,14 +42,14 @@ impl Gpu {
     ) -> Result<(), CudaError> {
         self.check(at)?;
         aligned("the output", at.out, 16)?;
-        let &GemmMemory { m, n, k, w_scaled_by_rows, .. } = at;
+        let &GemmMemory { m, n, k, x_pitch, w_pitch, w_scaled_by_rows, .. } = at;
         let product = Fp8Product { m, n, k, fast, is_x_e5m2, scaled_by_rows: w_scaled_by_rows };
         let mut launch = picked(&fp8_gemm(product, self.device.multiprocessors), at, tiling)?;
         launch.shape.x_scale_step = u32::from(x_scaled_by_rows);
         let arguments = Arguments::new()
-            .structure(self.map(at.x, [m, k], false, [X_ROWS, TILE_K])?)
-            .structure(self.map(at.w, [n, k], false, [launch.w_rows, TILE_K])?)
-            .structure(self.map(at.out, [m, n], true, Y_BOX)?)
+            .structure(self.map(at.x, [m, k], x_pitch, false, [X_ROWS, TILE_K])?)
+            .structure(self.map(at.w, [n, k], w_pitch, false, [launch.w_rows, TILE_K])?)
+            .structure(self.map(at.out, [m, n], n, true, Y_BOX)?)
             .value(at.x_scales)
             .value(at.w_scales)
             .structure(launch.shape);
@@ -64,14 +68,14 @@ impl Gpu {
         self.check(at)?;
         aligned("the output", at.out, 16)?;
         aligned("saturated", saturated, 8)?;
-        let &GemmMemory { m, n, k, .. } = at;
+        let &GemmMemory { m, n, k, x_pitch, w_pitch, .. } = at;
         let launches = static_gemm(m, n, k, at.w_scaled_by_rows, self.device.multiprocessors);
         let mut launch = picked(&launches, at, tiling)?;
         launch.shape.bias = at.bias;
         let arguments = Arguments::new()
-            .structure(self.map(at.x, [m, k], true, [launch.x_rows, X_BOX_COLUMNS])?)
-            .structure(self.map(at.w, [n, k], false, [launch.w_rows, TILE_K])?)
-            .structure(self.map(at.out, [m, n], true, Y_BOX)?)
+            .structure(self.map(at.x, [m, k], x_pitch, true, [launch.x_rows, X_BOX_COLUMNS])?)
+            .structure(self.map(at.w, [n, k], w_pitch, false, [launch.w_rows, TILE_K])?)
+            .structure(self.map(at.out, [m, n], n, true, Y_BOX)?)
             .value(at.x_scales)
             .value(at.w_scales)
             .value(saturated)
@@ -89,6 +93,11 @@ impl Gpu {
         aligned("x", at.x, 16)?;
         aligned("w", at.w, 16)?;
         aligned("x_scales", at.x_scales, 4)?;
+        for (what, pitch) in [("x", at.x_pitch), ("w", at.w_pitch)] {
+            if pitch != 0 && pitch < at.k {
+                return Err(CudaError::Refused(format!("rows of {what} are {pitch} apart, of {} elements", at.k)));
+            }
+        }
         if at.bias != 0 {
             aligned("bias", at.bias, 4)?;
         }
@@ -99,12 +108,17 @@ impl Gpu {
         &self,
         address: u64,
         [rows, cols]: [u32; 2],
+        pitch: u32,
         is_bf16: bool,
         [box_rows, box_cols]: [u32; 2],
     ) -> Result<TensorMap, CudaError> {
+        let pitch = u64::from(if pitch == 0 { cols } else { pitch });
+        if !(pitch * if is_bf16 { 2 } else { 1 }).is_multiple_of(16) {
+            return Err(CudaError::Refused(format!("rows of {cols} elements begin at no multiples of 16 bytes")));
+        }
         let (rows, cols) = (u64::from(rows), u64::from(cols));
         // Of autograd, a thread without a context: the driver wants one even to write a descriptor on the host.
-        let of = Matrix { address, rows, cols, is_bf16, box_rows, box_cols };
+        let of = Matrix { address, rows, cols, pitch, is_bf16, box_rows, box_cols };
         self.device.within(|| self.device.tensor_map(of))
     }
 }

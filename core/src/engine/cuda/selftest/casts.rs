@@ -87,6 +87,8 @@ struct Job {
     flags: u32,
     /// Bytes that pointers lie beyond an aligned address.
     offset: usize,
+    /// Rows of codes begin at lines of memory; else they lie behind one another.
+    spaced: bool,
 }
 
 impl Job {
@@ -95,7 +97,13 @@ impl Job {
         let format = if self.flags & AS_E5M2 != 0 { "E5M2" } else { "E4M3" };
         let power = if self.flags & POWER_OF_TWO != 0 { ", powers of two" } else { "" };
         let offset = if self.offset > 0 { ", unaligned" } else { "" };
-        format!("{} [{rows}, {cols}] {format}{power}, {}{offset}", self.recipe.name, self.kind.name())
+        let spaced = if self.spaced { ", rows at lines" } else { "" };
+        format!("{} [{rows}, {cols}] {format}{power}, {}{offset}{spaced}", self.recipe.name, self.kind.name())
+    }
+
+    /// From one row of so many codes to the next.
+    fn pitch(&self, cols: usize) -> usize {
+        if self.spaced { casts::pitch(cols) } else { cols }
     }
 
     fn is_e5m2(&self) -> bool {
@@ -169,16 +177,16 @@ impl Memory {
         let Prepared { job, x, plain, turned } = prepared;
         let (rows, cols) = job.shape;
         let (codes, floats) = (
-            || Guarded::poisoned(lane, rows * cols, job.offset, poison),
+            |[rows, cols]: [usize; 2]| Guarded::poisoned(lane, rows * job.pitch(cols), job.offset, poison),
             |count: usize| Guarded::poisoned(lane, 4 * count, 0, poison),
         );
         let turned_scales = turned.as_ref().filter(|_| job.recipe.family != Family::Tensor);
         let partials = casts::partials_bytes(rows as u32, cols as u32, lane.stream.device.multiprocessors);
         Ok(Self {
             x: Guarded::holding(lane, x, job.offset, poison)?,
-            codes: job.recipe.plain.then(codes).transpose()?,
+            codes: job.recipe.plain.then(|| codes([rows, cols])).transpose()?,
             scales: plain.as_ref().map(|cast| floats(cast.scales.len())).transpose()?,
-            codes_t: job.recipe.turned.then(codes).transpose()?,
+            codes_t: job.recipe.turned.then(|| codes([cols, rows])).transpose()?,
             scales_t: turned_scales.map(|cast| floats(cast.scales.len())).transpose()?,
             partials: Guarded::poisoned(lane, partials as usize, 0, poison)?,
         })
@@ -196,6 +204,8 @@ impl Memory {
             rows: job.shape.0 as u32,
             cols: job.shape.1 as u32,
             flags: job.kernel_flags(),
+            pitch: if job.spaced { job.pitch(job.shape.1) as u32 } else { 0 },
+            pitch_t: if job.spaced { job.pitch(job.shape.0) as u32 } else { 0 },
             ..CastOperand::default()
         }
     }
@@ -210,12 +220,14 @@ impl Memory {
         };
         scales("scales", &self.scales, plain)?;
         scales("scales_t", &self.scales_t, turned)?;
+        let (rows, cols) = job.shape;
         if let (Some(memory), Some(cast)) = (&self.codes, plain) {
-            same_codes("codes", &memory.read::<u8>(lane)?, &cast.codes, job.is_e5m2())?;
+            let found = memory.read_rows(lane, cols, job.pitch(cols))?;
+            same_codes("codes", &found, &cast.codes, job.is_e5m2())?;
         }
         if let (Some(memory), Some(cast)) = (&self.codes_t, turned) {
-            let (rows, cols) = job.shape;
-            same_codes("codes_t", &memory.read::<u8>(lane)?, &cast.turned(rows, cols), job.is_e5m2())?;
+            let found = memory.read_rows(lane, rows, job.pitch(rows))?;
+            same_codes("codes_t", &found, &cast.turned(rows, cols), job.is_e5m2())?;
         }
         Ok(())
     }
@@ -275,13 +287,18 @@ pub(super) fn check(suite: &mut Suite<'_>) -> Result<(), CudaError> {
             for (k, kind) in Kind::ALL.into_iter().enumerate() {
                 // All four combinations of the two flags come by at every shape and kind of small operands.
                 let flags = (s + k) as u32 % 4;
-                let job = Job { recipe, shape, kind, flags, offset: 0 };
+                let job = Job { recipe, shape, kind, flags, offset: 0, spaced: false };
+                suite.check(job.name(), |lane| run(lane, &[Prepared::new(job)], clusters))?;
+            }
+            if shape.0 * shape.1 < 1_000_000 {
+                let (kind, flags) = (Kind::ALL[s % Kind::ALL.len()], s as u32 % 4);
+                let job = Job { recipe, shape, kind, flags, offset: 0, spaced: true };
                 suite.check(job.name(), |lane| run(lane, &[Prepared::new(job)], clusters))?;
             }
         }
         for (s, shape) in [(3, 16), (17, 48), (130, 272), (256, 2048), (5, 16_392)].into_iter().enumerate() {
             let kind = Kind::ALL[(2 * s) % Kind::ALL.len()];
-            let job = Job { recipe, shape, kind, flags: s as u32 % 4, offset: 2 };
+            let job = Job { recipe, shape, kind, flags: s as u32 % 4, offset: 2, spaced: false };
             suite.check(job.name(), |lane| run(lane, &[Prepared::new(job)], clusters))?;
         }
     }
@@ -300,7 +317,7 @@ fn pairs(suite: &mut Suite<'_>, clusters: bool) -> Result<(), CudaError> {
         for (s, (a, b)) in shapes.into_iter().enumerate() {
             let job = |recipe, shape: usize, step: usize| {
                 let kind = Kind::ALL[(step * s + shape) % Kind::ALL.len()];
-                Job { recipe, shape: SHAPES[shape], kind, flags: (s + step) as u32 % 4, offset: 0 }
+                Job { recipe, shape: SHAPES[shape], kind, flags: (s + step) as u32 % 4, offset: 0, spaced: step == 2 }
             };
             let (a, b) = (job(first, a, 1), job(second, b, 2));
             let name = format!("{}; in one launch with {}", a.name(), b.name());
@@ -314,7 +331,7 @@ fn pairs(suite: &mut Suite<'_>, clusters: bool) -> Result<(), CudaError> {
 fn without_clusters(suite: &mut Suite<'_>) -> Result<(), CudaError> {
     for (s, shape) in SHAPES.into_iter().enumerate().filter(|(_, (_, cols))| *cols > 4096) {
         for kind in [Kind::Normal, Kind::OneNan] {
-            let job = Job { recipe: ROW, shape, kind, flags: s as u32 % 4, offset: 0 };
+            let job = Job { recipe: ROW, shape, kind, flags: s as u32 % 4, offset: 0, spaced: false };
             suite.check(format!("{}, without clusters", job.name()), |lane| run(lane, &[Prepared::new(job)], false))?;
         }
     }
@@ -334,13 +351,19 @@ fn with_known_scale(suite: &mut Suite<'_>) -> Result<(), CudaError> {
                 kind.name(),
                 if offset > 0 { ", unaligned" } else { "" }
             );
-            suite.check(name, |lane| static_cast(lane, &kind.values(count), scale, offset))?;
+            suite.check(name, |lane| static_cast(lane, &kind.values(count), scale, offset, count))?;
         }
+    }
+    for (rows, cols) in [(3, 16), (129, 400), (64, 1040), (7, 13)] {
+        let name = format!("cast_e4m3_static [{rows}, {cols}], rows at lines");
+        suite.check(name, |lane| static_cast(lane, &Kind::Normal.values(rows * cols), 0.004, 0, cols))?;
     }
     Ok(())
 }
 
-fn static_cast(lane: &StreamContext, values: &[f32], scale: f32, offset: usize) -> CheckOutcome {
+/// Values in rows of `cols`; the codes of more than one begin at lines.
+fn static_cast(lane: &StreamContext, values: &[f32], scale: f32, offset: usize, cols: usize) -> CheckOutcome {
+    let pitch = if cols < values.len() { casts::pitch(cols) } else { cols };
     let values: Vec<f32> = values.iter().copied().map(round::bf16).collect();
     let count = values.len() as u64;
     let wanted: Vec<u8> = values.iter().map(|value| encode(Format::E4m3, value / scale)).collect();
@@ -348,7 +371,7 @@ fn static_cast(lane: &StreamContext, values: &[f32], scale: f32, offset: usize) 
     for poison in POISONS {
         let x = Guarded::holding(lane, &bf16_bits(&values), offset, poison)?;
         let scale = Guarded::holding(lane, &[scale], 0, poison)?;
-        let codes = Guarded::poisoned(lane, values.len(), offset, poison)?;
+        let codes = Guarded::poisoned(lane, values.len() / cols * pitch, offset, poison)?;
         // The count is added to what was there.
         let total = Guarded::holding(lane, &[5u64], 0, poison)?;
         let grid = casts::cast_e4m3_static(count, lane.stream.device.multiprocessors);
@@ -357,9 +380,11 @@ fn static_cast(lane: &StreamContext, values: &[f32], scale: f32, offset: usize) 
             .value(scale.address())
             .value(codes.address())
             .value(total.address())
-            .value(count);
+            .value(count)
+            .value(cols as u32)
+            .value(pitch as u32);
         launch(lane, "cast_e4m3_static", grid, &arguments)?;
-        same_codes("codes", &codes.read::<u8>(lane)?, &wanted, false)?;
+        same_codes("codes", &codes.read_rows(lane, cols, pitch)?, &wanted, false)?;
         let found = total.read::<u64>(lane)?;
         if found != [5 + saturated] {
             return Err(Problem::Wrong(format!("counted {} saturated, not {saturated}", found[0].wrapping_sub(5))));

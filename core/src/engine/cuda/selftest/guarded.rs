@@ -55,6 +55,15 @@ impl Guarded {
         }
         Ok(inside.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect())
     }
+
+    /// Rows of `cols` bytes, `pitch` from one to the next, once what lies between them is found untouched.
+    pub fn read_rows(&self, lane: &StreamContext, cols: usize, pitch: usize) -> Result<Vec<u8>, Problem> {
+        let found = self.read::<u8>(lane)?;
+        if found.chunks_exact(pitch.max(1)).any(|row| row[cols..].iter().any(|byte| *byte != self.poison)) {
+            return Err(Problem::Wrong("wrote between its rows".to_owned()));
+        }
+        Ok(found.chunks_exact(pitch.max(1)).flat_map(|row| &row[..cols]).copied().collect())
+    }
 }
 
 /// FP32 to the bit, NaN like NaN.
