@@ -1,8 +1,8 @@
 """Takes operands on a GPU; gives their FP8 values straight and turned, each with its scales, by `triton_kernels`.
 
-The values are those of `scales.quantize`, bit for bit but for the sign of zeros. Under torch.compile the launches are
-ops that Inductor inlines; otherwise they are made at once, past the dispatcher, where an op written in Python costs
-more than the launch. Needs Triton.
+The values are those of `scales.quantize`, bit for bit but for the sign of zeros. Rows of codes are `spaced`; those of
+whole blocks are by themselves. Under torch.compile the launches are ops that Inductor inlines; otherwise they are made at
+once, past the dispatcher, where an op written in Python costs more than the launch. Needs Triton.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from torch.library import triton_op, wrap_triton
 from . import triton_kernels
 from ..catalogue import BLOCK, SCALE_FLOOR
 from .delayed import Notes
+from .scales import room
 
 PARTIALS = 1024
 """Programs of `amax`, and so partial maxima that every tile of a tensorwise cast reads."""
@@ -73,9 +74,14 @@ def _amax_rows_cols(x: Tensor, straight: bool, turn: bool, wrap: Wrap) -> Tuple[
 def _outputs(x: Tensor, format: str, straight: bool, turn: bool, rows_padded: int) -> Tuple[Tensor, Tensor]:
     fp8 = _FORMATS[format][0]
     rows, cols = x.shape
-    out = torch.empty((rows, cols) if straight else (0, 0), dtype=fp8, device=x.device)
-    turned = torch.empty((cols, rows_padded) if turn else (0, 0), dtype=fp8, device=x.device)
+    out = room(rows, cols, fp8, x.device) if straight else torch.empty((0, 0), dtype=fp8, device=x.device)
+    turned = room(cols, rows_padded, fp8, x.device) if turn else torch.empty((0, 0), dtype=fp8, device=x.device)
     return out, turned
+
+
+def both_layouts(x: Tensor) -> Tuple[Tensor, Tensor]:
+    """`room` for E4M3 codes of x, straight and turned."""
+    return _outputs(x, "e4m3", True, True, x.shape[0])
 
 
 def _cast(
@@ -90,12 +96,12 @@ def _cast(
     col_scale = torch.empty((0 if tensorwise or not turn else cols, 1), dtype=torch.float32, device=x.device)
     down, across, warps = _ONE if not (straight and turn) else _BOTH if tensorwise else _BOTH_ROWWISE
     wrap(triton_kernels.cast_kernel)[(triton.cdiv(rows_padded, down) * triton.cdiv(cols, across),)](
-        x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded,
+        x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded, out.stride(0), turned.stride(0),
         PARTIALS=PARTIALS if tensorwise else 0, LARGEST=_FORMATS[format][1], FLOOR=SCALE_FLOOR,
         POWER_OF_TWO=power_of_two, STRAIGHT=straight, TURNED=turn, TILE_ROWS=down, TILE_COLS=across, ROUNDED=rounded,
         num_warps=warps,
     )
-    return out, turned, row_scale, col_scale
+    return out[:, :cols], turned[:, :rows_padded], row_scale, col_scale
 
 
 def noted(
@@ -127,10 +133,10 @@ def _cast_known(
     programs = triton.cdiv(rows_padded, down) * triton.cdiv(cols, across)
     partials, others, count = noted(amax, first, first_amax, second, second_amax, programs, x.device)  # pyright: ignore
     wrap(triton_kernels.cast_known_kernel)[(programs,)](
-        x, inverse, out, turned, partials, *others, rows, cols, rows_padded,
+        x, inverse, out, turned, partials, *others, rows, cols, rows_padded, out.stride(0), turned.stride(0),
         NOTED=count, STRAIGHT=straight, TURNED=turn, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
     )
-    return out, turned, partials
+    return out[:, :cols], turned[:, :rows_padded], partials
 
 
 def _amax_pair(x: Tensor, y: Tensor, wrap: Wrap) -> Tuple[Tensor, Tensor]:
@@ -153,8 +159,8 @@ def _cast_pair(
         rows_padded = _multiple(rows, multiple)
         out, turned = _outputs(operand, format, True, turn, rows_padded)
         scale = torch.empty(1, dtype=torch.float32, device=x.device)
-        arguments += [operand, amax, out, turned, scale, rows, cols, rows_padded]
-        results += [out, turned, scale]
+        arguments += [operand, amax, out, turned, scale, rows, cols, rows_padded, out.stride(0), turned.stride(0)]
+        results += [out[:, :cols], turned[:, :rows_padded], scale]
         programs += triton.cdiv(rows_padded, down) * triton.cdiv(cols, across)
     wrap(triton_kernels.cast_pair_kernel)[(programs,)](
         *arguments, PARTIALS=PARTIALS, LARGEST=_FORMATS[format][1], FLOOR=SCALE_FLOOR, POWER_OF_TWO=power_of_two,
@@ -167,14 +173,14 @@ def _cast_pair(
 def _cast_rows(x: Tensor, format: str, power_of_two: bool, wrap: Wrap) -> Tuple[Tensor, Tensor]:
     rows, cols = x.shape
     fp8, largest = _FORMATS[format]
-    out = torch.empty_like(x, dtype=fp8)
+    out = room(rows, cols, fp8, x.device)
     scale = torch.empty((rows, 1), dtype=torch.float32, device=x.device)
     block = triton.next_power_of_2(cols)
     wrap(triton_kernels.cast_rows_kernel)[(rows,)](
-        x, out, scale, cols, LARGEST=largest, FLOOR=SCALE_FLOOR, POWER_OF_TWO=power_of_two, BLOCK=block,
+        x, out, scale, cols, out.stride(0), LARGEST=largest, FLOOR=SCALE_FLOOR, POWER_OF_TWO=power_of_two, BLOCK=block,
         num_warps=2 if block <= 1024 else 4 if block <= 4096 else 8,
     )
-    return out, scale
+    return out[:, :cols], scale
 
 
 def _cast_blocks(x: Tensor, format: str, power_of_two: bool, straight: int, turn: int, wrap: Wrap) -> Cast4:
@@ -374,6 +380,6 @@ def cast_blocks(x: Tensor, format: str, power_of_two: bool, straight: int, turn:
 
 
 __all__ = [
-    "LONGEST_ROW", "NOTE", "PARTIALS", "Wrap", "amax", "amax_pair", "amax_rows_cols", "cast", "cast_blocks", "cast_known", "cast_pair",
-    "cast_rows", "note", "noted", "plain", "told_of",
+    "LONGEST_ROW", "NOTE", "PARTIALS", "Wrap", "amax", "amax_pair", "amax_rows_cols", "both_layouts", "cast", "cast_blocks", "cast_known",
+    "cast_pair", "cast_rows", "note", "noted", "plain", "told_of",
 ]

@@ -13,7 +13,7 @@ from torch.library import triton_op, wrap_triton
 
 from . import triton_gated_kernels
 from .delayed import Notes
-from .triton_casts import Wrap, noted, on, plain, told_of
+from .triton_casts import Wrap, both_layouts, noted, on, plain, told_of
 
 _FORWARD = _BACKWARD = (64, 64, 4)
 """Rows, columns and warps of a tile."""
@@ -46,21 +46,22 @@ def _gradient(
     fourth_amax: Optional[Tensor], wrap: Wrap,
 ) -> _Seven:
     down, across, warps = _BACKWARD
-    (rows, cols), fp8 = z.shape, torch.float8_e4m3fn
+    rows, cols = z.shape
     tiles = int(triton.cdiv(rows, down))
     programs = tiles * int(triton.cdiv(cols, across))
-    straight, other_straight = (torch.empty((rows, cols), dtype=fp8, device=z.device) for _ in range(2))
-    turned, other_turned = (torch.empty((cols, rows), dtype=fp8, device=z.device) for _ in range(2))
+    straight, turned = both_layouts(z)
+    other_straight, other_turned = both_layouts(z)
     partials, told, count = noted(amax, first, first_amax, second, second_amax, programs, z.device)
     other_partials, other_told, other_count = noted(other_amax, third, third_amax, fourth, fourth_amax, programs, z.device)
     summed = torch.empty((2, tiles if sums else 0, cols), dtype=torch.float32, device=z.device)
     wrap(triton_gated_kernels.gated_gradient_kernel)[(programs,)](
         dh, z, z if bias is None else bias, other_z, z if other_bias is None else other_bias, z if keep is None else keep, inverse,
         other_inverse, straight, turned, other_straight, other_turned, partials, other_partials, summed, *told, *other_told, rows, cols,
-        tiles * cols, by, GATE=gate, OTHER_GATE=other_gate, BIASED=bias is not None, OTHER_BIASED=other_bias is not None,
-        DROPPED=0 if keep is None else 1, SUMS=sums, NOTED=count, OTHER_NOTED=other_count, TILE_ROWS=down, TILE_COLS=across,
-        num_warps=warps,
+        straight.stride(0), turned.stride(0), tiles * cols, by, GATE=gate, OTHER_GATE=other_gate, BIASED=bias is not None,
+        OTHER_BIASED=other_bias is not None, DROPPED=0 if keep is None else 1, SUMS=sums, NOTED=count, OTHER_NOTED=other_count,
+        TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
     )  # fmt: skip
+    straight, turned, other_straight, other_turned = straight[:, :cols], turned[:, :rows], other_straight[:, :cols], other_turned[:, :rows]
     return straight, turned, partials, other_straight, other_turned, other_partials, summed
 
 
@@ -114,7 +115,7 @@ def gradient(
     other_notes: Optional[Notes] = None,
 ) -> Tuple[Tensor, Tensor, Optional[Tensor], Tensor, Tensor, Optional[Tensor], Tensor]:
     """(codes [rows, cols], turned [cols, rows], the largest of each tile, or None where they are noted) of the gradient of z, the same of
-    that of the other; and with `sums` [2, tiles, cols] those over the rows of each tile. All contiguous."""
+    that of the other; and with `sums` [2, tiles, cols] those over the rows of each tile. What comes in is contiguous."""
     told = (*told_of(notes), *told_of(other_notes))
     if torch.compiler.is_compiling():
         if notes is None or other_notes is None:

@@ -47,7 +47,7 @@ def gated_output_kernel(
     # Biases make something of the rows past the end, too.
     h = tl.where(inside, gate(y, GATE) * gate(other_y, OTHER_GATE), 0.0).to(tl.bfloat16)
     h = dropped(h, keep, at, inside, factor, DROPPED)
-    store_codes(h, tl.load(inverse), both, both + size, row, col, rows, cols, False)
+    store_codes(h, tl.load(inverse), both, both + size, row, col, rows, cols, cols, rows, False)
     largest = tl.max(tl.max(magnitude(h), 1), 0)
     tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))
 
@@ -56,7 +56,7 @@ def gated_output_kernel(
 def gated_gradient_kernel(
     dh, z, bias, other_z, other_bias, keep, inverse, other_inverse, straight, turned, other_straight, other_turned, partials,
     other_partials, sums, first, first_amax, first_count, second, second_amax, second_count, third, third_amax, third_count, fourth,
-    fourth_amax, fourth_count, rows, cols, size, factor,
+    fourth_amax, fourth_count, rows, cols, pitch, turned_pitch, size, factor,
     GATE: tl.constexpr, OTHER_GATE: tl.constexpr, BIASED: tl.constexpr, OTHER_BIASED: tl.constexpr, DROPPED: tl.constexpr,
     SUMS: tl.constexpr, NOTED: tl.constexpr, OTHER_NOTED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
@@ -70,13 +70,13 @@ def gated_gradient_kernel(
     to = (tl.program_id(0) // tl.cdiv(cols, TILE_COLS)).to(tl.int64) * cols + col
     # One behind the other: of both at a time a program would not keep its values in registers.
     dz = tl.where(inside, through_gate(g * other_a, y, a, GATE), 0.0).to(tl.bfloat16)
-    store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols, False)
+    store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols, pitch, turned_pitch, False)
     largest = tl.max(tl.max(magnitude(dz), 1), 0)
     note_tile(largest, partials, tl.program_id(0), first, first_amax, first_count, second, second_amax, second_count, NOTED)
     if SUMS:
         tl.store(sums + to, tl.sum(dz.to(tl.float32), 0), mask=col < cols)
     dz = tl.where(inside, through_gate(g * a, other_y, other_a, OTHER_GATE), 0.0).to(tl.bfloat16)
-    store_codes(dz, tl.load(other_inverse), other_straight, other_turned, row, col, rows, cols, False)
+    store_codes(dz, tl.load(other_inverse), other_straight, other_turned, row, col, rows, cols, pitch, turned_pitch, False)
     largest = tl.max(tl.max(magnitude(dz), 1), 0)
     note_tile(largest, other_partials, tl.program_id(0), third, third_amax, third_count, fourth, fourth_amax, fourth_count, OTHER_NOTED)
     if SUMS:

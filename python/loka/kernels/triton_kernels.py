@@ -74,6 +74,12 @@ def amax_pair_kernel(
 
 
 @triton.jit
+def place(row, col, pitch):
+    """Where the elements of a tile lie in memory whose rows begin `pitch` elements apart."""
+    return row.to(tl.int64)[:, None] * pitch + col[None, :]
+
+
+@triton.jit
 def tile(program, rows, cols, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr):
     """(rows, columns, which of its elements are there, where these lie in memory [rows, cols]) of the tile of that number; they are counted
     along the columns first."""
@@ -81,7 +87,7 @@ def tile(program, rows, cols, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr):
     row = program // across * TILE_ROWS + tl.arange(0, TILE_ROWS)
     col = program % across * TILE_COLS + tl.arange(0, TILE_COLS)
     inside = (row < rows)[:, None] & (col < cols)[None, :]
-    return row, col, inside, row.to(tl.int64)[:, None] * cols + col[None, :]
+    return row, col, inside, place(row, col, cols)
 
 
 @triton.jit
@@ -100,12 +106,13 @@ def amax_rows_cols_kernel(
 
 @triton.jit
 def cast_tile(
-    x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded, program,
+    x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded, pitch, turned_pitch, program,
     PARTIALS: tl.constexpr, LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr,
     STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
     ROUNDED: tl.constexpr,
 ):
-    """One tile. PARTIALS > 0: one scale from that many maxima at `row_amax`; 0: one a row and one a column."""
+    """One tile. PARTIALS > 0: one scale from that many maxima at `row_amax`; 0: one a row and one a column. `pitch`, `turned_pitch`: from
+    one row of codes to the next."""
     across_all = tl.cdiv(cols, TILE_COLS)
     down, across = program // across_all, program % across_all
     row, col, inside, at = tile(program, rows, cols, TILE_ROWS, TILE_COLS)
@@ -125,7 +132,7 @@ def cast_tile(
             if across == 0:
                 tl.store(row_scale + row, scales, mask=row < rows)
             cast = divide(value.to(tl.float32), scales[:, None], tl.div_rn(1.0, scales)[:, None])
-        tl.store(out + at, cast.to(out.dtype.element_ty), mask=inside)
+        tl.store(out + place(row, col, pitch), cast.to(out.dtype.element_ty), mask=inside)
     if TURNED:
         # Turned before the cast, not after: Triton 3.6 writes wrong values when one FP8 tile has both layouts.
         flipped = tl.trans(value).to(tl.float32)
@@ -139,28 +146,27 @@ def cast_tile(
             cast = divide(flipped, scales[:, None], tl.div_rn(1.0, scales)[:, None])
         # Rows past the last are zeros: padding adds nothing to the product.
         there = (col < cols)[:, None] & (row < rows_padded)[None, :]
-        to = turned + col.to(tl.int64)[:, None] * rows_padded + row[None, :]
-        tl.store(to, cast.to(turned.dtype.element_ty), mask=there)
+        tl.store(turned + place(col, row, turned_pitch), cast.to(turned.dtype.element_ty), mask=there)
 
 
 @triton.jit
 def cast_kernel(
-    x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded,
+    x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded, pitch, turned_pitch,
     PARTIALS: tl.constexpr, LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr,
     STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
     ROUNDED: tl.constexpr,
 ):
     """A tile a program."""
     cast_tile(
-        x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded, tl.program_id(0),
+        x, row_amax, col_amax, out, turned, row_scale, col_scale, rows, cols, rows_padded, pitch, turned_pitch, tl.program_id(0),
         PARTIALS, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS, TILE_COLS, ROUNDED,
     )
 
 
 @triton.jit
 def cast_pair_kernel(
-    x, x_amax, x_out, x_turned, x_scale, x_rows, x_cols, x_rows_padded,
-    y, y_amax, y_out, y_turned, y_scale, y_rows, y_cols, y_rows_padded,
+    x, x_amax, x_out, x_turned, x_scale, x_rows, x_cols, x_rows_padded, x_pitch, x_turned_pitch,
+    y, y_amax, y_out, y_turned, y_scale, y_rows, y_cols, y_rows_padded, y_pitch, y_turned_pitch,
     PARTIALS: tl.constexpr, LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr,
     STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
@@ -169,12 +175,12 @@ def cast_pair_kernel(
     tiles = tl.cdiv(x_rows_padded, TILE_ROWS) * tl.cdiv(x_cols, TILE_COLS)
     if program < tiles:
         cast_tile(
-            x, x_amax, x_amax, x_out, x_turned, x_scale, x_scale, x_rows, x_cols, x_rows_padded, program,
+            x, x_amax, x_amax, x_out, x_turned, x_scale, x_scale, x_rows, x_cols, x_rows_padded, x_pitch, x_turned_pitch, program,
             PARTIALS, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS, TILE_COLS, False,
         )
     else:
         cast_tile(
-            y, y_amax, y_amax, y_out, y_turned, y_scale, y_scale, y_rows, y_cols, y_rows_padded, program - tiles,
+            y, y_amax, y_amax, y_out, y_turned, y_scale, y_scale, y_rows, y_cols, y_rows_padded, y_pitch, y_turned_pitch, program - tiles,
             PARTIALS, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS, TILE_COLS, False,
         )
 
@@ -207,7 +213,8 @@ def note_tile(bits, partials, program, first, first_amax, first_count, second, s
 
 @triton.jit
 def cast_known_kernel(
-    x, inverse, out, turned, partials, first, first_amax, first_count, second, second_amax, second_count, rows, cols, rows_padded,
+    x, inverse, out, turned, partials, first, first_amax, first_count, second, second_amax, second_count, rows, cols, rows_padded, pitch,
+    turned_pitch,
     NOTED: tl.constexpr, STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
     """A tile a program by a scale that is known, a power of two: x is read once, for codes in both layouts and for the largest |x| of the
@@ -216,12 +223,11 @@ def cast_known_kernel(
     value = tl.load(x + at, mask=inside, other=0.0)
     by = tl.load(inverse)
     if STRAIGHT:
-        tl.store(out + at, known_code(value, by).to(out.dtype.element_ty), mask=inside)
+        tl.store(out + place(row, col, pitch), known_code(value, by).to(out.dtype.element_ty), mask=inside)
     if TURNED:
         # Turned before the cast, as in `cast_tile`. Rows past the last are zeros.
         there = (col < cols)[:, None] & (row < rows_padded)[None, :]
-        to = turned + col.to(tl.int64)[:, None] * rows_padded + row[None, :]
-        tl.store(to, known_code(tl.trans(value), by).to(turned.dtype.element_ty), mask=there)
+        tl.store(turned + place(col, row, turned_pitch), known_code(tl.trans(value), by).to(turned.dtype.element_ty), mask=there)
     # Last: the stores above are then on their way while the maximum is found.
     largest = tl.max(tl.max(magnitude(value), 1), 0)
     note_tile(largest, partials, tl.program_id(0), first, first_amax, first_count, second, second_amax, second_count, NOTED)
@@ -238,18 +244,17 @@ def known_code(value, inverse):
 
 @triton.jit
 def cast_rows_kernel(
-    x, out, row_scale, cols, LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr,
+    x, out, row_scale, cols, pitch, LARGEST: tl.constexpr, FLOOR: tl.constexpr, POWER_OF_TWO: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """One row, held in registers between its maximum and its cast: read once."""
     row = tl.program_id(0)
     col = tl.arange(0, BLOCK)
-    at = row.to(tl.int64) * cols + col
-    value = tl.load(x + at, mask=col < cols, other=0.0)
+    value = tl.load(x + row.to(tl.int64) * cols + col, mask=col < cols, other=0.0)
     scale = scale_from_bits(tl.max(magnitude(value), 0), LARGEST, FLOOR, POWER_OF_TWO)
     tl.store(row_scale + row, scale)
     cast = divide(value.to(tl.float32), scale, tl.div_rn(1.0, scale))
-    tl.store(out + at, cast.to(out.dtype.element_ty), mask=col < cols)
+    tl.store(out + row.to(tl.int64) * pitch + col, cast.to(out.dtype.element_ty), mask=col < cols)
 
 
 @triton.jit
@@ -291,9 +296,9 @@ def cast_blocks_kernel(
             tl.store(to, cast.to(turned.dtype.element_ty))
 
 
-WEIGHT_FIELDS = tl.constexpr(10)
+WEIGHT_FIELDS = tl.constexpr(12)
 """Of a table's row: addresses of the weight, its codes, those turned, and the scales of both; rows, columns; the first
-tile; and where the maxima of its rows and of its columns begin."""
+tile; where the maxima of its rows and of its columns begin; and from one row of codes to the next, straight and turned."""
 
 
 @triton.jit
@@ -346,17 +351,20 @@ def weights_cast_kernel(
     TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
     """The tiles of all weights, by these maxima. ALIGNED: all parts of every weight lie at multiples of 16 bytes, and so
-    does each of their rows."""
+    does each of their rows, whose numbers of elements are such multiples, too."""
     entry, number, rows, cols = weight_entry(table, tile_of, ALIGNED)
     x = weight_part(entry, TYPE, ALIGNED)
     out = weight_part(entry + 1, CODES, ALIGNED)
     turned = weight_part(entry + 2, CODES, ALIGNED)
     row_scale = tl.load(entry + 3).to(tl.pointer_type(tl.float32))
     col_scale = tl.load(entry + 4).to(tl.pointer_type(tl.float32))
+    pitch, turned_pitch = tl.load(entry + 10).to(tl.int32), tl.load(entry + 11).to(tl.int32)
+    if ALIGNED:
+        pitch, turned_pitch = tl.multiple_of(pitch, 16), tl.multiple_of(turned_pitch, 16)
     cast_tile(
         x, row_amax + tl.load(entry + 8), col_amax + tl.load(entry + 9), out, turned, row_scale, col_scale,
-        rows, cols, rows, number, 0 if ROWWISE else 1, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED, TILE_ROWS,
-        TILE_COLS, ROUNDED,
+        rows, cols, rows, pitch, turned_pitch, number, 0 if ROWWISE else 1, LARGEST, FLOOR, POWER_OF_TWO, STRAIGHT, TURNED,
+        TILE_ROWS, TILE_COLS, ROUNDED,
     )
 
 
@@ -539,20 +547,19 @@ def dropped(x, keep, at, inside, factor, DROPPED: tl.constexpr):
 
 
 @triton.jit
-def store_codes(value, by, out, turned, row, col, rows, cols, SIGNED: tl.constexpr):
-    """A tile in BF16 by its scale, straight and turned; rows are whole multiples of what a GEMM reads at a time. SIGNED: a zero
-    is a negative one where the value is, and not where a small value became one: what comes out of a ReLU says so what passed."""
-    at = row.to(tl.int64)[:, None] * cols + col[None, :]
+def store_codes(value, by, out, turned, row, col, rows, cols, pitch, turned_pitch, SIGNED: tl.constexpr):
+    """A tile in BF16 by its scale, straight and turned, whose rows begin `pitch` and `turned_pitch` apart; rows are whole multiples of
+    what a GEMM reads at a time. SIGNED: a zero is a negative one where the value is, and not where a small value became one: what
+    comes out of a ReLU says so what passed."""
     code = known_code(value, by).to(out.dtype.element_ty)
     if SIGNED:
         # By its bits: Triton 3.6 takes -0.0 in a kernel for 0.0.
         bits = code.to(tl.int8, bitcast=True).to(tl.int32)
         code = tl.where(value.to(tl.float32) <= 0.0, -128, bits).to(tl.int8).to(out.dtype.element_ty, bitcast=True)
-    tl.store(out + at, code, mask=(row < rows)[:, None] & (col < cols)[None, :])
+    tl.store(out + place(row, col, pitch), code, mask=(row < rows)[:, None] & (col < cols)[None, :])
     # In BF16 until it is turned: of FP32, Triton 3.6 turns bytes, and writes wrong ones beside the straight ones.
-    to = turned + col.to(tl.int64)[:, None] * rows + row[None, :]
     inside = (col < cols)[:, None] & (row < rows)[None, :]
-    tl.store(to, known_code(tl.trans(value), by).to(turned.dtype.element_ty), mask=inside)
+    tl.store(turned + place(col, row, turned_pitch), known_code(tl.trans(value), by).to(turned.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -569,7 +576,7 @@ def tail_output_kernel(
     # A bias makes something of the rows past the end, too.
     h = tl.where(inside, activated(value, TAIL), 0.0).to(tl.bfloat16)
     h = dropped(h, keep, at, inside, factor, DROPPED)
-    store_codes(h, tl.load(inverse), both, both + size, row, col, rows, cols, TAIL == 2)
+    store_codes(h, tl.load(inverse), both, both + size, row, col, rows, cols, cols, rows, TAIL == 2)
     largest = tl.max(tl.max(magnitude(h), 1), 0)
     tl.store(partials + tl.program_id(0), largest.to(tl.float32, bitcast=True))
 
@@ -577,7 +584,7 @@ def tail_output_kernel(
 @triton.jit
 def tail_gradient_kernel(
     dh, z, bias, keep, inverse, straight, turned, partials, sums, first, first_amax, first_count, second, second_amax, second_count,
-    rows, cols, factor,
+    rows, cols, pitch, turned_pitch, factor,
     TAIL: tl.constexpr, BIASED: tl.constexpr, DROPPED: tl.constexpr, SUMS: tl.constexpr, NOTED: tl.constexpr, EPS: tl.constexpr,
     TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
@@ -598,7 +605,7 @@ def tail_gradient_kernel(
     else:
         g = passed_back(g, value, TAIL)
     dz = tl.where(inside, g, 0.0).to(tl.bfloat16)
-    store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols, False)
+    store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols, pitch, turned_pitch, False)
     largest = tl.max(tl.max(magnitude(dz), 1), 0)
     note_tile(largest, partials, tl.program_id(0), first, first_amax, first_count, second, second_amax, second_count, NOTED)
     if SUMS:

@@ -81,7 +81,7 @@ def row_output_kernel(
         y = y + of_columns(shift, col, cols)
     h = tl.where(inside, after(y, ACTIVATION), 0.0).to(tl.bfloat16)
     h = dropped(h, keep, at, inside, factor, DROPPED)
-    store_codes(h, tl.load(inverse), both, both + size, row, col, rows, cols, False)
+    store_codes(h, tl.load(inverse), both, both + size, row, col, rows, cols, cols, rows, False)
     largest = tl.max(tl.max(magnitude(h), 1), 0)
     tl.store(partials + program, largest.to(tl.float32, bitcast=True))
 
@@ -137,7 +137,7 @@ def row_means_kernel(
 @triton.jit
 def row_gradient_kernel(
     dh, z, bias, keep, weight, shift, mean, rstd, means, inverse, straight, turned, partials, sums,
-    first, first_amax, first_count, second, second_amax, second_count, rows, cols, factor,
+    first, first_amax, first_count, second, second_amax, second_count, rows, cols, pitch, turned_pitch, factor,
     ACTIVATION: tl.constexpr, LAYER: tl.constexpr, BIASED: tl.constexpr, WEIGHED: tl.constexpr, SHIFTED: tl.constexpr, DROPPED: tl.constexpr,
     SUMS: tl.constexpr, NOTED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
 ):
@@ -153,7 +153,7 @@ def row_gradient_kernel(
         lost += tl.load(means + rows + row, mask=row < rows, other=0.0)[:, None]
     dz = (by_hat - lost) * tl.load(rstd + row, mask=row < rows, other=0.0)[:, None]
     dz = tl.where(inside, dz, 0.0).to(tl.bfloat16)
-    store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols, False)
+    store_codes(dz, tl.load(inverse), straight, turned, row, col, rows, cols, pitch, turned_pitch, False)
     largest = tl.max(tl.max(magnitude(dz), 1), 0)
     note_tile(largest, partials, program, first, first_amax, first_count, second, second_amax, second_count, NOTED)
     to = sums + (program // tl.cdiv(cols, TILE_COLS)).to(tl.int64) * 3 * cols + col

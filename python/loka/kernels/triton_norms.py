@@ -21,7 +21,7 @@ from torch.library import triton_op, wrap_triton
 
 from . import triton_norm_kernels as kernels
 from .delayed import Notes
-from .triton_casts import Told, Wrap, noted, on, plain, told_of
+from .triton_casts import Told, Wrap, both_layouts, noted, on, plain, told_of
 
 # Rows, columns and warps of a tile.
 _STATS, _MEANS = (4, 512, 4), (2, 1024, 4)
@@ -64,7 +64,7 @@ def _gradient(
     mean: Optional[Tensor], rstd: Tensor, inverse: Tensor, activation: int, sums: bool, by: float, amax: Optional[Tensor],
     first: Optional[Tensor], first_amax: Optional[Tensor], second: Optional[Tensor], second_amax: Optional[Tensor], wrap: Wrap,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    (rows, cols), fp8 = z.shape, torch.float8_e4m3fn
+    rows, cols = z.shape
     flags = dict(
         ACTIVATION=activation, LAYER=mean is not None, BIASED=bias is not None, WEIGHED=weight is not None, SHIFTED=shift is not None,
         DROPPED=0 if keep is None else 1,
@@ -77,15 +77,14 @@ def _gradient(
     )
     down, across, warps = _GRADIENT
     programs = _tiles(rows, down) * _tiles(cols, across)
-    straight = torch.empty((rows, cols), dtype=fp8, device=z.device)
-    turned = torch.empty((cols, rows), dtype=fp8, device=z.device)
+    straight, turned = both_layouts(z)
     partials, others, count = noted(amax, first, first_amax, second, second_amax, programs, z.device)
     summed = torch.empty((_tiles(rows, down), 3, cols), dtype=torch.float32, device=z.device)
     wrap(kernels.row_gradient_kernel)[(programs,)](
-        *parts, means, inverse, straight, turned, partials, summed, *others, rows, cols, by, **flags, SUMS=sums, NOTED=count,
-        TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
-    )
-    return straight, turned, partials, summed
+        *parts, means, inverse, straight, turned, partials, summed, *others, rows, cols, straight.stride(0), turned.stride(0), by,
+        **flags, SUMS=sums, NOTED=count, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
+    )  # fmt: skip
+    return straight[:, :cols], turned[:, :rows], partials, summed
 
 
 @triton_op("loka::normed_output", mutates_args=())
@@ -135,7 +134,7 @@ def gradient(
 ) -> Tuple[Tensor, Tensor, Optional[Tensor], Tensor]:
     """(codes [rows, cols], turned [cols, rows], the largest of each tile, or None where they are noted, sums over the rows of each tile
     [tiles, 3, cols]: of the gradient of z where `sums`, and of the gradients of weight and shift where there are any) of
-    the gradient of z, from that of what comes behind it; all contiguous."""
+    the gradient of z, from that of what comes behind it; what comes in is contiguous."""
     told = told_of(notes)
     parts = dh, z, bias, keep, weight, shift, mean, rstd, inverse
     if torch.compiler.is_compiling():

@@ -15,7 +15,7 @@ from torch.library import triton_op, wrap_triton
 from . import triton_kernels
 from .native_ops import BLOCK, EPS
 from .delayed import Notes
-from .triton_casts import Wrap, noted, on, plain, told_of
+from .triton_casts import Wrap, both_layouts, noted, on, plain, told_of
 
 # Rows, columns and warps of a tile, forward and backward: what was fastest on an H200. A norm's columns are its own.
 _NORMED = ((32, BLOCK, 8), (32, BLOCK, 16))
@@ -47,18 +47,18 @@ def _gradient(
     wrap: Wrap,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     down, across, warps = _tile(tail, 1)
-    (rows, cols), fp8 = z.shape, torch.float8_e4m3fn
+    rows, cols = z.shape
     tiles = int(triton.cdiv(rows, down))
     programs = tiles * int(triton.cdiv(cols, across))
-    straight = torch.empty((rows, cols), dtype=fp8, device=z.device)
-    turned = torch.empty((cols, rows), dtype=fp8, device=z.device)
+    straight, turned = both_layouts(z)
     partials, others, count = noted(amax, first, first_amax, second, second_amax, programs, z.device)
     summed = torch.empty((tiles if sums else 0, cols), dtype=torch.float32, device=z.device)
     wrap(triton_kernels.tail_gradient_kernel)[(programs,)](
-        dh, z, z if bias is None else bias, z if keep is None else keep, inverse, straight, turned, partials, summed, *others, rows, cols, by,
+        dh, z, z if bias is None else bias, z if keep is None else keep, inverse, straight, turned, partials, summed, *others, rows, cols,
+        straight.stride(0), turned.stride(0), by,
         NOTED=count, TAIL=tail, BIASED=bias is not None, DROPPED=1 if keep is not None else 0 if by == 1.0 else 2, SUMS=sums, EPS=EPS, TILE_ROWS=down, TILE_COLS=across, num_warps=warps,
     )  # fmt: skip
-    return straight, turned, partials, summed
+    return straight[:, :cols], turned[:, :rows], partials, summed
 
 
 @triton_op("loka::tail_output", mutates_args=())
@@ -98,7 +98,8 @@ def gradient(
     notes: Optional[Notes] = None,
 ) -> Tuple[Tensor, Tensor, Optional[Tensor], Tensor]:
     """(codes [rows, cols], turned [cols, rows], the largest of each tile, or None where they are noted, with `sums` those over the rows of
-    each tile) of the gradient of z, from that of what comes behind it; all contiguous. z of a ReLU: `handed.gate`, or what comes out of it."""
+    each tile) of the gradient of z, from that of what comes behind it; what comes in is contiguous. z of a ReLU: `handed.gate`, or what
+    comes out of it."""
     told = told_of(notes)
     if torch.compiler.is_compiling():
         if notes is None:

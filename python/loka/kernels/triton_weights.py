@@ -47,7 +47,8 @@ class Launch:
             parts = [None if one is None else one.bits for one in (first_codes, second_codes)]
             parts += [None if one is None else one.scale for one in scales]
             addresses = [0 if part is None else part.data_ptr() for part in (weight, *parts)]
-            table.append([*addresses, n, k, tiles, row_at, col_at])
+            pitches = [0 if part is None else part.stride(0) for part in parts[:2]]
+            table.append([*addresses, n, k, tiles, row_at, col_at, *pitches])
             count = int(triton.cdiv(n, down) * triton.cdiv(k, across))
             tile_of.append(torch.full((count,), index, dtype=torch.int32))
             tiles += count
@@ -75,9 +76,10 @@ class Launch:
 
 
 def is_aligned(weight: Tensor, codes: "WeightCodes") -> bool:
-    """Whether every row of the weight and of its codes begins at a multiple of 16 bytes."""
+    """Whether every row of the weight and of its codes begins at a multiple of 16 bytes, and has such a multiple of elements."""
     parts = [weight, *(one.bits for one in (codes.for_fprop, codes.for_dgrad) if one is not None)]
-    return all(size % 16 == 0 for size in weight.shape) and all(part.data_ptr() % 16 == 0 for part in parts)
+    sizes = [*weight.shape, *(part.stride(0) for part in parts)]
+    return all(size % 16 == 0 for size in sizes) and all(part.data_ptr() % 16 == 0 for part in parts)
 
 
 __all__ = ["Launch", "is_aligned"]

@@ -12,7 +12,7 @@ from torch import Tensor
 from .casts import Quantized
 from ..catalogue import Cast
 from .replayed import Replayed
-from .scales import fp8_dtype, quantize
+from .scales import fp8_dtype, quantize, spaced
 from .still import still
 
 Wanted = Tuple[Optional[Cast], Optional[Cast]]
@@ -114,7 +114,8 @@ def _empty(weight: Tensor, wanted: Wanted) -> WeightCodes:
 
 
 def _memory(weight: Tensor, cast: Cast, rows: int, cols: int) -> Quantized:
-    bits = torch.zeros(rows, cols, dtype=fp8_dtype(cast.format), device=weight.device)
+    dtype, device = fp8_dtype(cast.format), weight.device
+    bits = spaced(rows, cols, dtype, device).zero_() if weight.is_cuda else torch.zeros(rows, cols, dtype=dtype, device=device)
     shape = (rows, 1) if cast.granularity == "row" else (1,)
     return Quantized(still(bits), still(torch.zeros(shape, dtype=torch.float32, device=weight.device)))
 

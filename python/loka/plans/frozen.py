@@ -236,7 +236,9 @@ def _cast_into(module: FrozenLinear) -> None:
     made = cast_weight(kernels[0], module.weight.detach().to(module._loka_dtype), module._loka_options.emulate)
     module.__dict__["_loka_format"] = made.bits.dtype
     saved = module._loka_saved
-    module.register_buffer(CODES, made.bits.view(torch.uint8), persistent=saved)
+    # Who writes a state to a file may want no gaps in it.
+    bits = made.bits.contiguous() if saved else made.bits
+    module.register_buffer(CODES, bits.view(torch.uint8), persistent=saved)
     module.register_buffer(SCALE, made.scale.float().contiguous().view(torch.int32), persistent=saved)
 
 
