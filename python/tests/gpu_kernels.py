@@ -376,8 +376,7 @@ def check_spaced(checks):
                 good = in_lines(*(one.bits for one in pair)) and all(one.bits.is_contiguous() for one in packed)
                 checks.tell(good and torch.equal(scaled(*pair, how), scaled(*packed, how)), f"{kernel} {(m, k, n)} {what} as of packed codes")
         kernels = (kernel,) * 3
-        # With dynamic=True PyTorch 2.11 fails on the two passes of a cast by rows (`replace_by_example`), spaced or not.
-        for dynamic in (False, True) if "tensorwise" in kernel else (False,):
+        for dynamic in (False, True):
             torch._dynamo.reset()
             compiled = torch.compile(lambda a, b: linear(a, b, None, kernels), fullgraph=True, dynamic=dynamic)
             for m in (200, 1001, 1024):

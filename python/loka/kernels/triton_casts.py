@@ -27,7 +27,7 @@ LONGEST_ROW = 16384
 NOTE = 1024
 """Maxima that a program notes: `triton_kernels.NOTE`."""
 
-_AMAX_BLOCK = 4096
+_AMAX_BLOCK, _ZERO_BLOCK = 4096, 1024
 # Rows, columns and warps of a tile: what was fastest on an H200 (docs/engineering/performance.md).
 _BOTH, _BOTH_ROWWISE, _ONE, _AMAX_TILE = (64, 128, 8), (64, 64, 4), (64, 64, 4), (64, 128, 4)
 _BOTH_KNOWN, _ONE_KNOWN = (64, 64, 4), (32, 64, 4)
@@ -61,8 +61,12 @@ def _amax(x: Tensor, rounded: bool, wrap: Wrap) -> Tensor:
 
 def _amax_rows_cols(x: Tensor, straight: bool, turn: bool, wrap: Wrap) -> Tuple[Tensor, Tensor]:
     rows, cols = x.shape
-    row_amax = torch.zeros(rows if straight else 0, dtype=torch.int32, device=x.device)
-    col_amax = torch.zeros(cols if turn else 0, dtype=torch.int32, device=x.device)
+    row_amax = torch.empty(rows if straight else 0, dtype=torch.int32, device=x.device)
+    col_amax = torch.empty(cols if turn else 0, dtype=torch.int32, device=x.device)
+    # Not torch.zeros: PyTorch takes two that are alike for one, as it does of `scales.spaced`, and fails on its copy where rows are any number.
+    wrap(triton_kernels.zero_pair_kernel)[(triton.cdiv(rows + cols, _ZERO_BLOCK),)](
+        row_amax, col_amax, rows if straight else 0, cols if turn else 0, BLOCK=_ZERO_BLOCK
+    )
     down, across, warps = _AMAX_TILE
     wrap(triton_kernels.amax_rows_cols_kernel)[(triton.cdiv(rows, down) * triton.cdiv(cols, across),)](
         x, row_amax, col_amax, rows, cols,

@@ -91,6 +91,16 @@ def tile(program, rows, cols, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr):
 
 
 @triton.jit
+def zero_pair_kernel(first, second, first_count, second_count, BLOCK: tl.constexpr):
+    """Zeros in both, one behind the other."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    zeros = tl.zeros([BLOCK], tl.int32)
+    tl.store(first + at, zeros, mask=at < first_count)
+    behind = at - first_count
+    tl.store(second + behind, zeros, mask=(behind >= 0) & (behind < second_count))
+
+
+@triton.jit
 def amax_rows_cols_kernel(
     x, row_amax, col_amax, rows, cols,
     STRAIGHT: tl.constexpr, TURNED: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr,
