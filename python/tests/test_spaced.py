@@ -79,7 +79,6 @@ class Compiled(unittest.TestCase):
         # One where rows are whole lines, so that turned ones have no gaps, and one for all others.
         self.assertLessEqual(max(seen), 2)
 
-
     def test_codes_that_are_alike_have_memory_of_their_own(self):
         """PyTorch takes two equal `empty_strided` of a graph for one; then each kernel that writes there is given a copy."""
         for backend in ("aot_eager_decomp_partition", "inductor"):

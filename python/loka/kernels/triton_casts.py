@@ -61,12 +61,12 @@ def _amax(x: Tensor, rounded: bool, wrap: Wrap) -> Tensor:
 
 def _amax_rows_cols(x: Tensor, straight: bool, turn: bool, wrap: Wrap) -> Tuple[Tensor, Tensor]:
     rows, cols = x.shape
-    row_amax = torch.empty(rows if straight else 0, dtype=torch.int32, device=x.device)
-    col_amax = torch.empty(cols if turn else 0, dtype=torch.int32, device=x.device)
+    of_rows, of_cols = rows if straight else 0, cols if turn else 0
+    row_amax = torch.empty(of_rows, dtype=torch.int32, device=x.device)
+    col_amax = torch.empty(of_cols, dtype=torch.int32, device=x.device)
     # Not torch.zeros: PyTorch takes two that are alike for one, as it does of `scales.spaced`, and fails on its copy where rows are any number.
-    wrap(triton_kernels.zero_pair_kernel)[(triton.cdiv(rows + cols, _ZERO_BLOCK),)](
-        row_amax, col_amax, rows if straight else 0, cols if turn else 0, BLOCK=_ZERO_BLOCK
-    )
+    grid = (triton.cdiv(of_rows + of_cols, _ZERO_BLOCK),)
+    wrap(triton_kernels.zero_pair_kernel)[grid](row_amax, col_amax, of_rows, of_cols, BLOCK=_ZERO_BLOCK)
     down, across, warps = _AMAX_TILE
     wrap(triton_kernels.amax_rows_cols_kernel)[(triton.cdiv(rows, down) * triton.cdiv(cols, across),)](
         x, row_amax, col_amax, rows, cols,
