@@ -17,13 +17,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import torch
 
-from loka.kernels import KERNELS, linear, numerics, why_not
+from loka.kernels import KERNELS, linear, numerics, short_of, why_not
 from loka.kernels import Switch, Watch, WeightCache, delayed, gated, handed, native_ops, norms
 from loka.kernels.casts import Quantized, by_known_scale, input_and_weight, note, straight_and_turned
 from loka.kernels.gemms import scaled
 from loka.plans.following import follow, following
 from loka.plans.linear import route, wanted_scales
-from loka.catalogue import Cast
+from loka.catalogue import Cast, multiple_of
 from loka.kernels.scales import LINE, quantize, to_fp8
 
 NATIVE = [kernel for kernel in KERNELS if kernel.startswith(("cublaslt/", "pytorch/"))]
@@ -198,7 +198,7 @@ def check_weights(checks):
     """All weights of a model in one launch: what plain operations give, from FP32 and from BF16, after a change too."""
     casts = [Cast("e4m3", "tensor", False), Cast("e4m3", "row", False)]
     wanted = [(a, b) for a in (*casts, None) for b in (*casts, None) if (a, b) != (None, None)]
-    shapes = ((128, 256), (1008, 1536), (16, 48), (4096, 3584), (24, 16), (144, 400), (400, 1104))
+    shapes = ((128, 256), (1008, 1536), (16, 48), (4096, 3584), (24, 16), (144, 400), (400, 1104), (429, 1077), (53, 37))
     weights = [random(*shape, dtype=dtype) for shape in shapes for dtype in (torch.float32, torch.bfloat16)]
     pairs = [(weight, casts) for weight in weights for casts in wanted]
     cache = WeightCache([weight for weight, _ in pairs], [casts for _, casts in pairs])
@@ -385,6 +385,32 @@ def check_spaced(checks):
                 for name, ours, expected in zip(("y", "dx", "dw"), step(compiled, x, weight, dy), eager):
                     error = rel_l2(ours, expected.double())
                     checks.tell(error < 1e-4, f"{kernel} compiled, dynamic {dynamic}, m={m} k=400 n=144 {name}: {error} from eager")
+
+
+def check_padded(checks):
+    """Widths that are no multiples of 16: what padding by hand gives, to the bit; compiled code gives what eager code gives."""
+    device, pad = torch.device("cuda"), torch.nn.functional.pad
+    triples = [(kernel,) * 3 for kernel in NATIVE if "block" not in kernel and multiple_of(kernel, "fprop") == 16]
+    triples += [("loka/fp8-static+fast",) * 2 + ("cublaslt/fp8-rowwise",), ("loka/fp8-tensorwise",) * 3, ("cublaslt/bf16", "loka/fp8-rowwise+fast", "cublaslt/bf16")]
+    for kernels, (m, k, n) in itertools.product(triples, ((1001, 429, 537), (2000, 1104, 537), (1024, 429, 512))):
+        if any(why_not(*of, k, n, device, False) for of in zip(kernels, GEMMS)):
+            checks.tell(False, f"{kernels} does not run at {(m, k, n)}")
+            continue
+        x, weight, dy = operands(m, k, n)
+        short_n, short_k = short_of(kernels, n, k)
+        scales = lambda kernels=kernels: tuple(delayed.Scale.of(2.0**-3, device) if wanted else None for wanted in wanted_scales(kernels))
+        run = lambda a, b, kernels=kernels, scales=scales(): linear(a, b, None, kernels, False, scales, True)
+        ours = step(run, x, weight, dy)
+        by_hand = step(run, pad(x, (0, short_k)), pad(weight, (0, short_k, 0, short_n)), pad(dy, (0, short_n)))
+        cut = by_hand[0][:, :n], by_hand[1][:, :k], by_hand[2][:n, :k]
+        exact = (x.double() @ weight.double().t(), dy.double() @ weight.double(), dy.double().t() @ x.double())
+        for name, one, other, wanted in zip(("y", "dx", "dw"), ours, cut, exact):
+            # Of values over many binades one scale a tensor flushes some.
+            far = rel_l2(one, wanted)
+            checks.tell(torch.equal(one, other) and far < 0.15, f"{kernels} {(m, k, n)} {name}: {far} from FP64, padded by hand the same: {torch.equal(one, other)}")
+        torch._dynamo.reset()
+        for name, one, other in zip(("y", "dx", "dw"), step(torch.compile(run, fullgraph=True), x, weight, dy), ours):
+            checks.tell(rel_l2(one, other.double()) < 1e-4, f"{kernels} {(m, k, n)} {name}: compiled {rel_l2(one, other.double())} from eager")
 
 
 def check_compiled(checks):
@@ -709,7 +735,7 @@ CHECKS = {
     check.__name__.removeprefix("check_"): check
     for check in (
         check_casts, check_pairs, check_block_casts, check_turned_and_rounded, check_weights, check_scales, check_delayed, check_handed,
-        check_gated, check_normed, check_noted, check_gemms, check_spaced, check_non_finite, check_compiled, check_checked, check_graph, check_rest,
+        check_gated, check_normed, check_noted, check_gemms, check_spaced, check_padded, check_non_finite, check_compiled, check_checked, check_graph, check_rest,
     )
 }  # fmt: skip
 

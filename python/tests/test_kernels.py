@@ -231,8 +231,12 @@ class WhyNot(unittest.TestCase):
         self.assertIn("both operands transposed", self.ask("loka/fp8-static+fast", "wgrad", emulate=True))
         self.assertIsNone(self.ask("loka/fp8-static+fast", emulate=True))
         self.assertIsNone(self.ask("loka/fp8-rowwise", emulate=True))
+        self.assertIsNone(self.ask("cublaslt/fp8-rowwise", k=429, n=1677, emulate=True))
         self.assertEqual(
-            self.ask("cublaslt/fp8-rowwise", k=200), "cublaslt/fp8-rowwise fprop: k = 200 is not a multiple of 16"
+            self.ask("cublaslt/fp8-rowwise", n=15, emulate=True), "cublaslt/fp8-rowwise fprop: n = 15 is less than 16"
+        )
+        self.assertEqual(
+            self.ask("torchao/rowwise", k=200, emulate=True), "torchao/rowwise fprop: k = 200 is not a multiple of 16"
         )
         self.assertEqual(
             self.ask("deepgemm/blockwise", "dgrad", n=192, emulate=True),

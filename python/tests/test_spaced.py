@@ -205,7 +205,7 @@ WEIGHTS = SHARED + textwrap.dedent("""
                 apart, together = (WeightCache(weights, [wanted] * 2) for _ in range(2))
                 apart.codes = [
                     codes._replace(**{
-                        name: one and one._replace(bits=marked(*one.bits.shape, one.bits.dtype, one.bits.device)[:, : one.bits.shape[1]])
+                        name: one and one._replace(bits=marked(*one.bits.shape, one.bits.dtype, one.bits.device)[:, : one.bits.shape[1]].zero_())
                         for name, one in (("for_fprop", codes.for_fprop), ("for_dgrad", codes.for_dgrad))
                     })
                     for codes in apart.codes

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use loka_core::{
     bench::{DeviceError, KernelDb, Latencies, devices, of_device},
     dispatch::{Policy, Totals, WantedOverride, overrides_of},
-    model::{FileMagic, Gemm, ModSet, Results, Runtime},
-    plan::{Built, CarriedNoise, Plan, build_for, most_noise, retime, standing},
+    model::{FileMagic, Gemm, ModSet, Results, Runtime, padded_in_bf16},
+    plan::{Built, CarriedNoise, Plan, PlanSite, build_for, most_noise, retime, standing},
     probe::batch_of,
     tables::{read_kernels, read_results, write_results},
 };
@@ -219,6 +219,9 @@ fn print_table(args: &PlanArgs, built: &Built, noise: Option<&CarriedNoise>) {
     if let Some(noise) = noise {
         output::line(&noise_words(noise));
     }
+    if let Some(padded) = padded(plan) {
+        output::line(&padded);
+    }
     if let Some(draft) = &plan.draft {
         output::line(&format!("a draft: {draft}"));
     }
@@ -266,6 +269,20 @@ fn noise_words(noise: &CarriedNoise) -> String {
     };
     let (most, wgrad) = (short(noise.share), short(noise.wgrad));
     format!("adds at most {most} to the noise of a weight's gradient ({}: wgrad {wgrad} {dgrads})", noise.site)
+}
+
+/// Of linears whose widths BF16 is slow at: the plan's BF16 is faster there than a model's may be.
+fn padded(plan: &Plan) -> Option<String> {
+    let sizes = |site: &PlanSite| padded_in_bf16(site.k?, site.n?).map(|_| (site.site.to_string(), site.k, site.n));
+    let found: Vec<_> = plan.sites.iter().filter_map(sizes).collect();
+    let Some((site, Some(k), Some(n))) = found.first() else { return None };
+    let others = match found.len() - 1 {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    Some(format!(
+        "{site} ({k} x {n}){others}: widths are padded, in BF16 too, and BF16 is counted so; what PyTorch left as it lies took longer, and that is saved besides"
+    ))
 }
 
 /// What a step gains, in milliseconds, and what that rests on. `None`: no time is known.

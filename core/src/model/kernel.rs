@@ -114,6 +114,20 @@ impl fmt::Display for KernelId {
 /// Columns that share one mean square in [`Kernel::has_tail`] kernels: a tile of the output is as wide.
 pub const NORM_BLOCK: usize = 256;
 
+/// Features from which on they are padded: of fewer, such as those of a head of one output, FP8 would multiply mostly zeros.
+pub const NARROWEST: usize = 16;
+
+/// The widths that `loka.apply` gives a linear of k inputs and n outputs whose three GEMMs stay in BF16; `None` where it
+/// leaves them. Of rows that are no multiples of 16 bytes cuBLAS's GEMMs take up to five times as long, and torch.compile
+/// pads some of them, not always the same ones (docs/engineering/kernels.md). As in python/loka/kernels/padding.py.
+pub fn padded_in_bf16(k: usize, n: usize) -> Option<(usize, usize)> {
+    const MULTIPLE: usize = 8;
+    const LARGE: usize = 1 << 16;
+    let is_odd = !(k.is_multiple_of(MULTIPLE) && n.is_multiple_of(MULTIPLE));
+    let is_worth = k.min(n) >= NARROWEST && k.saturating_mul(n) >= LARGE;
+    (is_odd && is_worth).then(|| (k.next_multiple_of(MULTIPLE), n.next_multiple_of(MULTIPLE)))
+}
+
 /// The scheme behind a recipe's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Scheme {
@@ -415,17 +429,35 @@ impl Kernel {
         }
     }
 
-    /// The shape that `loka.apply` runs: the examples of a step may be any number, and are padded with zeros to whole
-    /// blocks, to what a library asks, and where wgrad reduces over them. Zeros change no other numerics.
+    /// The shape that `loka.apply` runs: sizes are padded with zeros to whole blocks and to what a library asks. Examples
+    /// may be any number; so may features, where LoKA's runtime casts, and in BF16 ([`padded_in_bf16`]). Zeros change no
+    /// other numerics.
     pub fn as_run(&self, gemm: Gemm, shape: GemmShape) -> GemmShape {
         let multiple = self.multiple_of(gemm);
-        // LoKA's own runtime casts for PyTorch's kernels too.
-        let is_loka_s = ["cublaslt", "loka", "pytorch"].contains(&self.id().library());
-        let is_padded = multiple == 128 || gemm == Gemm::Wgrad || !is_loka_s;
-        GemmShape { m: if is_padded { shape.m.next_multiple_of(multiple) } else { shape.m }, ..shape }
+        let is_padded = multiple == 128 || gemm == Gemm::Wgrad || !self.is_cast_by_loka();
+        let m = if is_padded { shape.m.next_multiple_of(multiple) } else { shape.m };
+        let GemmShape { k, n, .. } = shape;
+        let pad = |size: usize| if size < NARROWEST { size } else { size.next_multiple_of(multiple) };
+        let (k, n) = match self.numerics(gemm).a.format {
+            _ if self.pads_features(gemm) => (pad(k), pad(n)),
+            Format::Bf16 if self.is_cast_by_loka() => padded_in_bf16(k, n).unwrap_or((k, n)),
+            _ => (k, n),
+        };
+        GemmShape { m, k, n }
     }
 
-    /// Why this kernel cannot run a GEMM of that shape; `None` when it can. m is padded ([`Self::as_run`]); the n rows
+    /// LoKA's runtime casts for PyTorch's kernels too.
+    fn is_cast_by_loka(&self) -> bool {
+        ["cublaslt", "loka", "pytorch"].contains(&self.id().library())
+    }
+
+    /// Whether features may be any number from [`NARROWEST`] on: LoKA's runtime pads them before it casts. Whole blocks of
+    /// 128 would be too much, and a block's norm goes over what is there.
+    fn pads_features(&self, gemm: Gemm) -> bool {
+        self.is_cast_by_loka() && self.multiple_of(gemm) == 16 && self.scheme != Scheme::StaticBlock
+    }
+
+    /// Why this kernel cannot run a GEMM of that shape; `None` when it can. Sizes are padded ([`Self::as_run`]); the n rows
     /// that wgrad stores may be any number, but for blockwise scales and in Transformer Engine.
     pub fn refuses(&self, gemm: Gemm, shape: GemmShape) -> Option<String> {
         match (self.scheme, gemm) {
@@ -445,6 +477,10 @@ impl Kernel {
             Gemm::Wgrad if multiple < 128 && self.id().library() != "te" => &[k],
             Gemm::Fprop | Gemm::Wgrad => &[k, n],
         };
+        if self.pads_features(gemm) {
+            let narrow = sizes.iter().find(|(_, size)| *size < NARROWEST);
+            return narrow.map(|(name, size)| format!("{name} = {size} is less than {NARROWEST}"));
+        }
         let odd = sizes.iter().find(|(_, size)| !size.is_multiple_of(multiple));
         odd.map(|(name, size)| format!("{name} = {size} is not a multiple of {multiple}"))
     }
@@ -473,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_are_padded_and_features_are_not() {
+    fn examples_are_padded_and_features_where_loka_casts() {
         let shape = GemmShape { m: 1000, k: 256, n: 128 };
         let run = |name: &str, gemm| kernel(name).unwrap().as_run(gemm, shape).m;
         assert_eq!(run("cublaslt/bf16", Gemm::Wgrad), 1000);
@@ -481,6 +517,15 @@ mod tests {
         assert_eq!(run("cublaslt/fp8-rowwise", Gemm::Wgrad), 1008);
         assert_eq!(run("fbgemm/rowwise", Gemm::Dgrad), 1008);
         assert_eq!(run("pytorch/fp8-blockwise", Gemm::Fprop), 1024);
+        let run = |name: &str, gemm, m, k, n| {
+            let of = kernel(name).unwrap().as_run(gemm, GemmShape { m, k, n });
+            (of.m, of.k, of.n)
+        };
+        assert_eq!(run("cublaslt/fp8-rowwise", Gemm::Fprop, 1000, 429, 1), (1000, 432, 1));
+        assert_eq!(run("loka/fp8-static+fast", Gemm::Dgrad, 1000, 1677, 1044), (1000, 1680, 1056));
+        assert_eq!(run("cublaslt/bf16", Gemm::Wgrad, 1000, 1677, 1044), (1000, 1680, 1048));
+        assert_eq!(run("cublaslt/bf16", Gemm::Wgrad, 1000, 429, 100), (1000, 429, 100));
+        assert_eq!(run("te/current", Gemm::Fprop, 1000, 1677, 1044), (1008, 1677, 1044));
         for kernel in catalogue().iter().filter(|kernel| !kernel.has_tail()) {
             let whole = GemmShape { m: 1024, ..shape };
             for gemm in Gemm::ALL {
@@ -489,7 +534,9 @@ mod tests {
         }
         let of = |name: &str, gemm, k, n| kernel(name).unwrap().refuses(gemm, GemmShape { m: 1, k, n });
         assert_eq!(of("cublaslt/fp8-delayed", Gemm::Wgrad, 16, 1), None);
-        assert_eq!(of("cublaslt/fp8-delayed", Gemm::Fprop, 16, 1).unwrap(), "n = 1 is not a multiple of 16");
+        assert_eq!(of("cublaslt/fp8-delayed", Gemm::Fprop, 16, 1).unwrap(), "n = 1 is less than 16");
+        assert_eq!(of("loka/fp8-static+fast", Gemm::Dgrad, 429, 1677), None);
+        assert_eq!(of("loka/fp8-block+fast", Gemm::Fprop, 429, 512).unwrap(), "k = 429 is not a multiple of 16");
         assert_eq!(of("deepgemm/blockwise", Gemm::Wgrad, 128, 64).unwrap(), "n = 64 is not a multiple of 128");
         assert_eq!(of("te/blockwise", Gemm::Dgrad, 144, 48), None);
         assert_eq!(of("te/current", Gemm::Wgrad, 144, 20).unwrap(), "n = 20 is not a multiple of 16");

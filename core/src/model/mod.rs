@@ -33,7 +33,7 @@ pub use canonical::{canonical_json, sha256, sha256_of};
 pub use file_magic::{FileMagic, HEAD_BYTES};
 pub use flop_coverage::{FlopCoverage, LITTLE_COVERED, Unseen};
 pub use gemm::{Gemm, GemmShape};
-pub use kernel::{Kernel, KernelId, NORM_BLOCK, baseline_kernel, catalogue, kernel};
+pub use kernel::{Kernel, KernelId, NORM_BLOCK, baseline_kernel, catalogue, kernel, padded_in_bf16};
 pub use manifest::{Loss, Manifest, Model, Run, StepPace};
 pub use metric::Metric;
 pub use mod_set::{ModKind, ModSet, UnknownMod};

@@ -11,7 +11,7 @@ use crate::{
         number::{count, counted},
         short,
     },
-    model::{Gemm, KernelId, Metric, ResultRow, Safety},
+    model::{Gemm, KernelId, Metric, ResultRow, Safety, Site, padded_in_bf16},
     views::{PlanLine, PlanTable, PlanView, Snapshot, draws_to_ask},
 };
 
@@ -21,15 +21,6 @@ use super::{changed::Changed, standings::low};
 const NEAR: f64 = 1.25;
 /// A cast that makes more than this share zero loses what a layer was given.
 const FLUSHED: f64 = 0.05;
-/// FP8's GEMMs want widths that are multiples of this.
-const WIDTHS: usize = 16;
-/// How many times as fast as BF16's FP8 GEMMs are where they are: cuBLASLt's, operands cast before, 114 random shapes that take BF16
-/// `LARGE_US` or more, one H200 (docs/engineering/kernels.md).
-const FP8_GAIN: f64 = 1.5;
-const LARGE_US: f64 = 30.0;
-/// Narrower linears would mostly multiply the zeros.
-const NARROW: usize = 128;
-
 /// What is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -48,8 +39,8 @@ pub enum FindingKind {
     Flushed,
     /// The bare GEMM pays, its casts eat it.
     Casts,
-    /// A width that is no multiple of 16 keeps FP8 out.
-    Unaligned,
+    /// Widths that BF16 is slow at are padded.
+    Padded,
     /// No kernel in low precision has a time.
     Untimed,
 }
@@ -211,7 +202,7 @@ impl Finding {
             slow_overrides(&by_hand),
             eaten(&casts),
             flushed(rows, plan),
-            unaligned(rows),
+            padded(snapshot),
             not_timed(untimed),
         ]
         .into_iter()
@@ -468,36 +459,31 @@ fn flushed((snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView) -> Opt
     })
 }
 
-fn unaligned((snapshot, judged): (&Snapshot, &JudgedRows)) -> Option<Finding> {
-    let mut found: Vec<((usize, Gemm), f64)> = Vec::new();
-    for (at, site) in snapshot.sites().iter().enumerate() {
-        let fits = site.k.is_multiple_of(WIDTHS) && site.n.is_multiple_of(WIDTHS);
-        if fits || site.k.min(site.n) < NARROW {
-            continue;
-        }
-        for gemm in Gemm::ALL.into_iter().filter(|gemm| site.runs(*gemm)) {
-            if let Some(us) = judged.reference_us(at, gemm).filter(|us| *us >= LARGE_US) {
-                found.push(((at, gemm), (1.0 - 1.0 / FP8_GAIN) * us * site.calls as f64));
-            }
-        }
-    }
-    let ((at, gemm), _) = found.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let site = &snapshot.sites()[*at];
-    let (side, width) = if site.k.is_multiple_of(WIDTHS) { ("n", site.n) } else { ("k", site.k) };
+/// Not what it saves: which of them PyTorch pads by itself differs from run to run.
+fn padded(snapshot: &Snapshot) -> Option<Finding> {
+    let wide = |site: &Site| padded_in_bf16(site.k, site.n).map(|(k, n)| k.max(n));
+    let found: Vec<(usize, &Site)> =
+        snapshot.sites().iter().enumerate().filter(|(_, site)| wide(site).is_some()).collect();
+    let (_, largest) = found.iter().max_by_key(|(_, site)| site.m * site.k * site.n)?;
+    let (k, n) = padded_in_bf16(largest.k, largest.n)?;
+    let (side, from, to) = if k == largest.k { ("n", largest.n, n) } else { ("k", largest.k, k) };
     let text = format!(
-        "{} {} not run in FP8, as a width of the linear is no multiple of {WIDTHS}, most at {} {gemm} ({side} = {}): with {} (zeros do), \
-         FP8 could gain some {FP8_GAIN}x there (cuBLASLt, random shapes, an H200).",
-        counted(found.len(), "GEMM"),
-        if found.len() == 1 { "does" } else { "do" },
-        site.id,
-        count(width),
-        count(width.next_multiple_of(WIDTHS)),
+        "{} {} widths that are no multiples of 8, the largest {} ({side} = {}, padded to {}): loka.apply pads them, in BF16 too, and BF16 is timed so. \
+         What PyTorch does not pad by itself takes up to five times as long: that is saved besides what the plan promises.",
+        counted(found.len(), "linear"),
+        if found.len() == 1 { "has" } else { "have" },
+        largest.id,
+        count(from),
+        count(to),
     );
+    let gemms = found
+        .iter()
+        .flat_map(|(at, site)| Gemm::ALL.into_iter().filter(|gemm| site.runs(*gemm)).map(|gemm| (*at, gemm)));
     Some(Finding {
-        kind: FindingKind::Unaligned,
+        kind: FindingKind::Padded,
         text,
-        gemms: found.iter().map(|(place, ..)| *place).collect(),
-        saves_us: Some(found.iter().map(|(.., us)| us).sum()),
+        gemms: gemms.collect(),
+        saves_us: None,
         loss_cost: None,
         remedy: None,
     })
@@ -581,24 +567,26 @@ mod tests {
     }
 
     #[test]
-    fn widths_that_keep_fp8_out_are_found() {
+    fn widths_that_are_padded_are_found() {
         let found = |shapes: [(usize, usize); 2]| {
             let mut results = made();
             for (site, (k, n)) in results.meta.manifest.sites.iter_mut().zip(shapes) {
                 (site.k, site.n) = (k, n);
             }
-            results.meta.manifest.sites[0].calls = 2;
             let mut session = Session::by_paper();
             session.event(Event::ResultsOpened { path: "r.parquet".to_owned(), results: Box::new(results.into()) });
-            found(&session).into_iter().find(|of| of.kind == FindingKind::Unaligned)
+            found(&session).into_iter().find(|of| of.kind == FindingKind::Padded)
         };
-        assert_eq!(found([(3152, 512), (1000, 1)]), None, "a head of one output would gain nothing");
+        assert_eq!(found([(3152, 512), (1001, 1)]), None, "a head of one output is left as it is");
         let of = found([(429, 512), (512, 1000)]).unwrap();
-        assert_eq!(of.gemms.iter().filter(|(at, _)| *at == 0).count() * 2, of.gemms.len());
-        assert!(of.text.contains("(k = 429): with 432"), "{}", of.text);
-        // BF16 takes 100 us a call.
-        let calls: f64 = of.gemms.iter().map(|(at, _)| if *at == 0 { 2.0 } else { 1.0 }).sum();
-        assert!((of.saves_us.unwrap() - calls * 100.0 / 3.0).abs() < 1e-9, "{:?}", of.saves_us);
+        assert!(of.gemms.iter().all(|(at, _)| *at == 0) && !of.gemms.is_empty());
+        assert!(
+            of.text.starts_with("1 linear has widths") && of.text.contains("(k = 429, padded to 432)"),
+            "{}",
+            of.text
+        );
+        let of = found([(429, 512), (512, 2001)]).unwrap();
+        assert!(of.text.contains("(n = 2,001, padded to 2,008)"), "{}", of.text);
     }
 
     /// The remedy does what the text says: under the threshold that it names the GEMM runs in FP8.

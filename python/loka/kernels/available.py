@@ -8,12 +8,7 @@ import torch
 from . import blocks, native
 from ..catalogue import BLOCK, KERNELS, multiple_of, numerics
 from .gemms import route
-
-_SIZES = {"fprop": ("k", "n"), "dgrad": ("n", "k"), "wgrad": ("k",)}
-"""The fixed sizes that a GEMM reduces or stores in rows, as LoKA's planner has them. Examples (m) are padded when they
-come; the n rows that wgrad stores may be any number, but for blockwise scales: with n = 8 or 24 PyTorch 2.11's scaled
-matmul gave NaN on an H200, and with n = 1 none was found."""
-
+from .padding import NARROWEST, SIZES, pads
 
 NEEDS_GPU = "needs a CUDA GPU"
 """In every reason that a GPU would take away."""
@@ -33,8 +28,11 @@ def why_not(kernel: str, gemm: str, k: int, n: int, device: torch.device, emulat
         return f"{kernel} wgrad: it reads both operands transposed, which casting on the way in cannot"
     multiple = multiple_of(kernel, gemm)
     sizes = {"k": k, "n": n}
-    for name in ("k", "n") if multiple == BLOCK or kernel.startswith("te/") else _SIZES[gemm]:
-        if sizes[name] % multiple:
+    for name in ("k", "n") if multiple == BLOCK or kernel.startswith("te/") else SIZES[gemm]:
+        if pads(kernel, gemm):
+            if sizes[name] < NARROWEST:
+                return f"{kernel} {gemm}: {name} = {sizes[name]} is less than {NARROWEST}"
+        elif sizes[name] % multiple:
             return f"{kernel} {gemm}: {name} = {sizes[name]} is not a multiple of {multiple}"
     if emulate:
         return None

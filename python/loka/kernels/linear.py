@@ -16,6 +16,7 @@ from .checked import checked
 from .delayed import Scale, Scales
 from .gemms import casts_before
 from .handed import Norm, is_row_normed
+from .padding import cut, padded, short_of
 from .passes import Kernels, Options, Saved, backward, forward, weight_casts
 from .watch import Watch
 from .weight_codes import WeightCodes
@@ -38,13 +39,18 @@ def linear(
     `loka/fp8-block+fast` the result is the whole block's, with BlockNorm(256) and hard swish behind the bias.
     `tail`, `dropout`: the result is what comes behind one of `handed.TAILS`, or a `norm` over rows, and a dropout of that share; `gives`: in
     codes by that scale, as `handed.output` lays them out, and x is such codes where it `takes_codes`; `wide`: in FP32. All in training
-    alone, m a multiple of 16, BF16.
+    alone, m and n multiples of 16, BF16. k and n that no FP8 kernel takes are padded (`padding`), and y is cut.
 
     Raises ValueError for an unknown kernel, RuntimeError for mixed types and for operands that a kernel cannot take
     (`why_not` tells before)."""
     device = x.device.type
     if torch.is_autocast_enabled(device):
         x = x.to(torch.get_autocast_dtype(device))
+    n = weight.shape[0]
+    short_n, short_k = short_of(kernels, n, weight.shape[1])
+    if short_n or short_k:
+        # Under torch.compile the weight is not, where all read codes of it that are kept.
+        x, weight, bias = padded(x, weight, bias, short_n, short_k)
     weight, codes = beside(x, x.dtype, weight, kernels, emulate, codes)
     rows = x.reshape(-1, x.shape[-1])
     options = Options(emulate, settled, stretch, columns, takes_codes, tail, dropout, 0.0 if norm is None else norm.eps, wide)
@@ -75,7 +81,8 @@ def linear(
             inside, apart = (bias, None) if is_block else (None, bias)
             y, _ = forward(rows, weight, inside, kernels, options, False, False, scales[0], sums[0], pair_of(*kept))
         y = y.view(*x.shape[:-1], weight.shape[0])
-        return y if apart is None else y + apart.to(y.dtype)
+        y = y if apart is None else y + apart.to(y.dtype)
+        return cut(y, n)
 
 
 def beside(

@@ -8,9 +8,11 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from .casts import Quantized
 from ..catalogue import Cast
+from .padding import MULTIPLE
 from .replayed import Replayed
 from .scales import fp8_dtype, quantize, spaced
 from .still import still
@@ -25,7 +27,7 @@ class WeightCodes(NamedTuple):
     """FP8 of one weight, on its device; None where a GEMM does not read codes."""
 
     for_fprop: Optional[Quantized]
-    """[n, k], with scale FP32 [1] or [n, 1]."""
+    """[n, k], each padded with zeros to a multiple of 16, with scale FP32 [1] or [n, 1]."""
     for_dgrad: Optional[Quantized]
     """Turned, [k, n], with scale [1] or [k, 1]."""
     rounded: bool
@@ -94,8 +96,18 @@ def fresh(weight: Tensor, wanted: Wanted, rounded: bool) -> Tuple[Optional[Quant
             made.append(None)
             continue
         bits, scale = quantize(operand, cast)
-        made.append(Quantized(bits.contiguous(), scale.view(-1, 1) if cast.granularity == "row" else scale.view(1)))
+        made.append(_padded(Quantized(bits.contiguous(), scale.view(-1, 1) if cast.granularity == "row" else scale.view(1))))
     return made[0], made[1]
+
+
+def _padded(made: Quantized) -> Quantized:
+    """As `padding` wants the weight."""
+    short_rows, short_cols = (-size % MULTIPLE for size in made.bits.shape)
+    if not (short_rows or short_cols):
+        return made
+    # As bytes: not every device pads FP8.
+    bits = pad(made.bits.view(torch.uint8), (0, short_cols, 0, short_rows)).view(made.bits.dtype)
+    return Quantized(bits, pad(made.scale, (0, 0, 0, short_rows)) if made.scale.dim() == 2 else made.scale)
 
 
 def _equal(one: Quantized, other: Quantized) -> bool:
@@ -115,6 +127,8 @@ def _empty(weight: Tensor, wanted: Wanted) -> WeightCodes:
 
 def _memory(weight: Tensor, cast: Cast, rows: int, cols: int) -> Quantized:
     dtype, device = fp8_dtype(cast.format), weight.device
+    # What pads them stays zero.
+    rows, cols = rows + -rows % MULTIPLE, cols + -cols % MULTIPLE
     bits = spaced(rows, cols, dtype, device).zero_() if weight.is_cuda else torch.zeros(rows, cols, dtype=dtype, device=device)
     shape = (rows, 1) if cast.granularity == "row" else (1,)
     return Quantized(still(bits), still(torch.zeros(shape, dtype=torch.float32, device=weight.device)))

@@ -30,7 +30,7 @@ from .host import leave_host, watch_host
 from .linear import Kernels, LokaLinear, follows, is_recorded, kernels_of, route, saturated_of, unroute
 from .matching import Match, about_model, bypassed, match
 from .modded import apply_mods, check_mods
-from .parameters import is_read, linears, put, remove
+from .parameters import is_projection, is_read, linears, put, remove
 from .paused import is_paused
 from .precision import HIGH_PRECISION, runs_fp8
 from .report import RECORD, Applied, Entry, Resolved, record_of, resolved
@@ -260,7 +260,7 @@ def _decided(found: Match, plan: Plan, emulate: bool, unavailable: str) -> Dict[
                 without_gpu += 1
             else:
                 refused.append(f"'{one_line(site.site)}' {gemm}: {reason}")
-        entries[site.site] = _entry(site, reasons)
+        entries[site.site] = _entry(site, reasons, module)
     if num_refused and unavailable == "error":
         raise PlanError(_unavailable(num_refused, without_gpu, refused, plan))
     return entries
@@ -319,7 +319,7 @@ def _device(module: Linear) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _entry(site: Site, reasons: Dict[str, str]) -> Entry:
+def _entry(site: Site, reasons: Dict[str, str], module: Linear) -> Entry:
     planned = zip(GEMMS, site.kernels)
     fprop, dgrad, wgrad = (HIGH_PRECISION if gemm in reasons else kernel for gemm, kernel in planned)
     kernels: Kernels = (fprop, dgrad, wgrad)
@@ -329,6 +329,11 @@ def _entry(site: Site, reasons: Dict[str, str]) -> Entry:
         x = site.fprop.static_scale if _is_static(fprop, "fprop") else None
         return Entry(kernels, sources, fallen, (x, None), tuple(map(predicted_of, site.choices)))
     why = fallen or one_line(site.fprop.reason).removeprefix("high precision: ")
+    short_n, short_k = routing.short_of(kernels, module.out_features, module.in_features)
+    is_called = isinstance(module, nn.Linear) and not (is_read(module) or is_projection(module))
+    if kernels == routing.BF16 and (short_n or short_k) and is_called:
+        widths = f"{module.in_features + short_k} x {module.out_features + short_n}"
+        return Entry(kernels, sources, f"left in high precision, padded to {widths}: {why}")
     return Entry(None, sources, f"left in high precision: {why}")
 
 

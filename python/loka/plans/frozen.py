@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Literal, Optional, Tuple, Type
 
 import torch
 from torch import nn
+from torch.nn.functional import pad
 
 from .. import kernels as routing
 from ..kernels.cast_once import cast_weight, forward_by_codes, why_not_once
@@ -58,8 +59,10 @@ class FrozenLinear(LokaLinear):
         if rows.shape[0] == 0:
             y = rows.new_zeros((0, self.out_features), dtype=self._loka_dtype)
         else:
-            rows = rows if in_codes else rows.to(self._loka_dtype)
             codes, x_scale = self._codes(), self._input_scale()
+            rows = rows if in_codes else rows.to(self._loka_dtype)
+            if codes.bits.shape[1] > rows.shape[1]:
+                rows = pad(rows, (0, codes.bits.shape[1] - rows.shape[1]))
             emulate, stretch = self._loka_options.emulate, self._loka_options.stretch
             if torch.is_autocast_enabled(device):
                 with torch.autocast(device, enabled=False):
@@ -67,6 +70,7 @@ class FrozenLinear(LokaLinear):
             else:
                 y = forward_by_codes(kernels[0], rows, codes, x_scale, emulate, stretch)
             y = y.to(self._loka_dtype)
+        y = y if y.shape[1] == self.out_features else y[:, : self.out_features].contiguous()
         y = y.view(*x.shape[:-1], self.out_features)
         return y if self.bias is None else y + self.bias.to(self._loka_dtype)
 
@@ -233,7 +237,9 @@ def freeze_linear(module: LokaLinear, dtype: torch.dtype, save_codes: bool = Fal
 def _cast_into(module: FrozenLinear) -> None:
     kernels = module._loka_kernels
     assert kernels is not None, "frozen by a plan"
-    made = cast_weight(kernels[0], module.weight.detach().to(module._loka_dtype), module._loka_options.emulate)
+    short_n, short_k = routing.short_of(kernels[:1], *module.weight.shape)
+    weight = pad(module.weight.detach().to(module._loka_dtype), (0, short_k, 0, short_n))
+    made = cast_weight(kernels[0], weight, module._loka_options.emulate)
     module.__dict__["_loka_format"] = made.bits.dtype
     saved = module._loka_saved
     # Who writes a state to a file may want no gaps in it.

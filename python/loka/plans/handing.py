@@ -225,6 +225,12 @@ def _may_join(kernels: Optional[Sequence[str]], part: Any = None) -> bool:
     return kernels[0] != KERNEL and {kernels[1], kernels[2]} <= DELAYED
 
 
+def _is_ragged(part: Any) -> bool:
+    """Whether what a linear, or a fork, gives is padded for FP8: tails go over what is there, and a fork over what it reads, too."""
+    sizes = [size for one in _linears_of(part) for size in (one.out_features, *([one.in_features] if isinstance(part, Fork) else []))]
+    return any(size % HANDED_ROWS for size in sizes)
+
+
 def _may_give(here: Sequence[str], there: Sequence[str]) -> bool:
     return _may_join(here) and {there[0], there[2]} <= DELAYED
 
@@ -257,7 +263,7 @@ def links_of(
         modules, links = _flat(parent, method, straight), {}
         for at, module in enumerate(modules):
             of_these = [kernels.get(id(linear)) for linear in _linears_of(module)]
-            if not of_these or not all(_may_join(of_one, module) for of_one in of_these):
+            if not of_these or not all(_may_join(of_one, module) for of_one in of_these) or _is_ragged(module):
                 continue
             next_linear = next((to for to in range(at + 1, len(modules)) if _linears_of(modules[to])), len(modules))
             ends = [to for to in range(at + 1, next_linear + 1) if _tail(modules[at:to])]

@@ -22,7 +22,7 @@ number is for gradients of single examples, and a loss may divide them by any ba
 
 
 PAUSED = "_loka_paused"
-"""In the `__dict__` of a linear: it is PyTorch's own for now (`paused`)."""
+"""In the `__dict__` of a linear: it runs in high precision for now (`paused`), by PyTorch's own GEMMs."""
 
 
 class LokaLinear(nn.Linear):
@@ -56,8 +56,10 @@ class LokaLinear(nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         kernels = self._loka_kernels
-        if kernels is None or self._loka_paused:
+        if kernels is None:
             return super().forward(input)
+        if self._loka_paused or kernels == routing.BF16:
+            return routing.bf16_linear(input, self.weight, self.bias)
         return self._loka_product(input, self.bias, kernels)
 
     def _loka_product(

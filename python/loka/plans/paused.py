@@ -16,7 +16,7 @@ from .weights import kept
 
 
 def pause(model: nn.Module) -> None:
-    """From the next forward on every linear is PyTorch's own, and nothing runs beside the steps."""
+    """From the next forward on every linear runs by PyTorch's own GEMMs, and nothing runs beside the steps."""
     _set(unwrapped(model), True)
 
 

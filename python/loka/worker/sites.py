@@ -22,7 +22,8 @@ A kernel that has the norm and activation behind a linear inside (`loka/fp8-bloc
 alone, and held against the linear in BF16 with both behind it. Nothing fuses with what it stores: where that is BF16, the
 cast by which the next linear reads it is in its time; `codes_us` is its time where it stores the codes itself.
 
-BF16 of the same site is interleaved in the same run, sample by sample; x rotates past the L2. What counts is the
+BF16 of the same site is interleaved in the same run, sample by sample, of widths that are padded as `loka.apply` does: what
+PyTorch compiles may leave them as they lie, or not, and then takes up to five times as long. x rotates past the L2. What counts is the
 difference: launches, x's producer and y's reader are in both. On a CPU the same runs by wall clock and by emulated
 kernels: for tests of the protocol, not for figures.
 """
@@ -309,7 +310,7 @@ def _compiled(
     _check(torch, triple, request, device, emulate)
     if "plain" not in kept:
         inputs, gradients = _tensors(torch, shape, request, device)
-        plain = Site(torch, _model(torch, shape, device, None, emulate), inputs, gradients, request["runtime"])
+        plain = Site(torch, _model(torch, shape, device, (BF16,) * 3, emulate), inputs, gradients, request["runtime"])
         plain.compile()
         kept.update(plain=plain, inputs=inputs, gradients=gradients)
     if BLOCK in triple:
@@ -378,8 +379,10 @@ def _tensors(torch: Any, shape: Shape, request: Request, device: Any) -> Tuple[L
     return inputs, gradients
 
 
-def _model(torch: Any, shape: Shape, device: Any, triple: Optional[Sequence[str]], emulate: bool) -> Any:
+def _model(torch: Any, shape: Shape, device: Any, triple: Sequence[str], emulate: bool) -> Any:
     """silu(x + p) -> linear -> silu, parameters in FP32; routed by `triple`, as `loka.apply` does."""
+    from ..kernels import short_of
+
     _, k, n = shape
     torch.manual_seed(0)
 
@@ -394,7 +397,7 @@ def _model(torch: Any, shape: Shape, device: Any, triple: Optional[Sequence[str]
             return torch.nn.functional.silu(self.linear(x))
 
     model = _made(Around, device)
-    if triple is not None and any(kernel != BF16 for kernel in triple):
+    if any(kernel != BF16 for kernel in triple) or short_of(triple, n, k) != (0, 0):
         _route(model.linear, triple, emulate, device)
     return model
 

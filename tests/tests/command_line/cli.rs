@@ -524,7 +524,7 @@ fn overrides_and_mods_that_cannot_be() {
         ("net.top.0:fprop=cublaslt/fp4", "override of net.top.0:fprop with an unknown kernel 'cublaslt/fp4'"),
         (
             "net.top.2:fprop=cublaslt/fp8-rowwise",
-            "override of net.top.2:fprop with cublaslt/fp8-rowwise, which does not run there: n = 1 is not a multiple of 16",
+            "override of net.top.2:fprop with cublaslt/fp8-rowwise, which does not run there: n = 1 is less than 16",
         ),
         (
             "net.layers.0.fmb.mlp.0:fprop=cublaslt/fp8-rowwise",

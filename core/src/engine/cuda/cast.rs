@@ -1,5 +1,7 @@
 //! Operands of a probe cast on the device, in FP32 as they were drawn, to what a GEMM reads.
 
+use std::sync::Arc;
+
 use loka_kernels::probing::{self, CodeFormat, ScaleMode};
 
 use crate::{
@@ -11,7 +13,7 @@ use super::{
     CudaError,
     arguments::Arguments,
     product::{ProductOperand, Scaling},
-    stream::Buffer,
+    stream::{Buffer, Stream},
     stream_context::{StreamContext, Tensor},
 };
 
@@ -47,9 +49,47 @@ pub(super) struct Cast {
 impl Cast {
     /// The scales as cuBLASLt reads them in that mode; 0 for none.
     pub fn scales_address(&self, scaling: Scaling) -> u64 {
+        self.scales_in(scaling).map_or(0, Buffer::address)
+    }
+
+    fn scales_in(&self, scaling: Scaling) -> Option<&Buffer<f32>> {
         let own = ProductOperand::of(self.cast).scaling;
         let blocked = self.blocked.as_ref().filter(|_| scaling != own || own == Scaling::Block128x128);
-        blocked.or(self.scales.as_ref()).map_or(0, Buffer::address)
+        blocked.or(self.scales.as_ref())
+    }
+}
+
+/// Codes `[rows, reduced]` with zeros behind rows and columns, and their scales: what an FP8 product takes of sizes that
+/// are no multiples of 16.
+pub(super) struct PaddedCodes {
+    pub codes: Buffer<u8>,
+    pub scales: Option<Buffer<f32>>,
+}
+
+impl PaddedCodes {
+    /// `None` where nothing is to be padded, or the codes are no FP8. `scaling`: of one scale a tensor or a row.
+    pub fn of(
+        stream: &Arc<Stream>,
+        cast: &Cast,
+        scaling: Scaling,
+        (rows, reduced): (usize, usize),
+        (to_rows, to_reduced): (usize, usize),
+    ) -> Result<Option<Self>, CudaError> {
+        let Codes::Fp8(from) = &cast.codes else { return Ok(None) };
+        if (rows, reduced) == (to_rows, to_reduced) {
+            return Ok(None);
+        }
+        let codes = stream.zeros(to_rows * to_reduced)?;
+        stream.copy_rows((from, reduced), (&codes, to_reduced), (reduced, rows))?;
+        let scales = match cast.scales_in(scaling).filter(|_| scaling == Scaling::Row && to_rows > rows) {
+            Some(of_rows) => {
+                let scales = stream.zeros(to_rows)?;
+                stream.copy_rows((of_rows, rows), (&scales, to_rows), (rows, 1))?;
+                Some(scales)
+            }
+            None => None,
+        };
+        Ok(Some(Self { codes, scales }))
     }
 }
 

@@ -11,8 +11,8 @@ use super::{
     libraries::{SearchPath, symbols},
 };
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUlaunchConfig, CUmemoryPool,
-    CUmodule, CUstream,
+    CUDA_MEMCPY2D, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUlaunchConfig,
+    CUmemoryPool, CUmodule, CUstream,
 };
 use loka_kernels::gemm::TensorMap;
 
@@ -42,6 +42,7 @@ symbols! {
         fn cuMemcpyHtoDAsync_v2(CUdeviceptr, *const c_void, usize, CUstream) -> c_int;
         fn cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize, CUstream) -> c_int;
         fn cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, usize, CUstream) -> c_int;
+        fn cuMemcpy2DAsync_v2(*const CUDA_MEMCPY2D, CUstream) -> c_int;
         fn cuMemsetD8Async(CUdeviceptr, u8, usize, CUstream) -> c_int;
         fn cuStreamCreate(*mut CUstream, c_uint) -> c_int;
         fn cuStreamDestroy_v2(CUstream) -> c_int;

@@ -12,7 +12,7 @@ use crate::{
 
 use super::{
     CudaError,
-    cast::Cast,
+    cast::{Cast, PaddedCodes},
     external::{External, ExternalError},
     loss::{DeviceLoss, LOSS_BYTES},
     lt::Addresses,
@@ -238,19 +238,32 @@ fn native(
     lane.count_flushed(&left.source, a, slot + FLUSHED_AT as u64)?;
     let b = right.cast(lane, numerics.b)?;
     let is_bf16 = numerics.output == Format::Bf16;
-    let output = lane.stream.alloc::<u8>(rows * cols * if is_bf16 { 2 } else { 4 })?;
+    // FP8 tensor cores take multiples of 16; the runtime pads, too (`Kernel::as_run`).
+    let is_fp8 = matches!(numerics.a.format, Format::E4m3 | Format::E5m2);
+    let wide = |size: usize| if is_fp8 { size.next_multiple_of(16) } else { size };
+    let (wide_cols, wide_reduced) = (wide(cols), wide(reduced));
+    let product = Product::of(numerics, rows, wide_cols, wide_reduced);
+    let stream = &lane.stream;
+    let wide_a = PaddedCodes::of(stream, a, product.a.scaling, (rows, reduced), (rows, wide_reduced))?;
+    let wide_b = PaddedCodes::of(stream, b, product.b.scaling, (cols, reduced), (wide_cols, wide_reduced))?;
+    let width = if is_bf16 { 2 } else { 4 };
+    let output = stream.alloc::<u8>(rows * wide_cols * width)?;
     // Poison: what a kernel leaves unwritten must be seen.
-    lane.stream.fill(&output, 0xFF)?;
-    let product = Product::of(numerics, rows, cols, reduced);
-    let at = Addresses {
-        a: a.codes.address(),
-        b: b.codes.address(),
-        out: output.address(),
-        a_scales: a.scales_address(product.a.scaling),
-        b_scales: b.scales_address(product.b.scaling),
+    stream.fill(&output, 0xFF)?;
+    let codes = |cast: &Cast, wide: &Option<PaddedCodes>, scaling| {
+        let codes = wide.as_ref().map_or(cast.codes.address(), |wide| wide.codes.address());
+        let scales = wide.as_ref().and_then(|wide| wide.scales.as_ref()).map(Buffer::address);
+        (codes, scales.unwrap_or_else(|| cast.scales_address(scaling)))
     };
-    lane.product(product, at)?;
-    measure.take(lane, (output.address(), is_bf16), numerics.a, slot)
+    let (a, a_scales) = codes(a, &wide_a, product.a.scaling);
+    let (b, b_scales) = codes(b, &wide_b, product.b.scaling);
+    lane.product(product, Addresses { a, b, out: output.address(), a_scales, b_scales })?;
+    if wide_cols == cols {
+        return measure.take(lane, (output.address(), is_bf16), numerics.a, slot);
+    }
+    let narrow = lane.stream.alloc::<u8>(rows * cols * width)?;
+    lane.stream.copy_rows((&output, wide_cols * width), (&narrow, cols * width), (cols * width, rows))?;
+    measure.take(lane, (narrow.address(), is_bf16), numerics.a, slot)
 }
 
 /// A library's kernel in the worker, on the operands as the model stores them. The inner error: it refused.

@@ -152,8 +152,18 @@ impl CudaEngine {
 
 /// The shape at which all of them can be timed beside each other: padded as the strictest asks.
 fn all_as_run(kernels: &[&'static Kernel], gemm: Gemm, shape: GemmShape) -> GemmShape {
-    let runs = kernels.iter().filter(|kernel| kernel.refuses(gemm, shape).is_none());
-    GemmShape { m: runs.map(|kernel| kernel.as_run(gemm, shape).m).max().unwrap_or(shape.m), ..shape }
+    kernels.iter().map(|kernel| kernel.as_run(gemm, shape)).fold(shape, |most, run| GemmShape {
+        m: most.m.max(run.m),
+        k: most.k.max(run.k),
+        n: most.n.max(run.n),
+    })
+}
+
+/// "; k = 429 padded to 432"
+fn padding_note(shape: GemmShape, run: GemmShape) -> String {
+    let sizes = [("m", shape.m, run.m), ("k", shape.k, run.k), ("n", shape.n, run.n)];
+    let padded = sizes.into_iter().filter(|(_, from, to)| from != to);
+    padded.map(|(name, from, to)| format!("; {name} = {from} padded to {to}")).collect()
 }
 
 /// The engine of this process, opened at the first call.
@@ -217,13 +227,16 @@ impl Engine for CudaEngine {
     ) -> Result<Vec<KernelTiming>, EngineError> {
         self.device.bind()?;
         let (native, others): (Vec<_>, Vec<_>) = kernels.iter().copied().partition(|kernel| kernel.is_native());
+        // Before sizes are padded: as some ask, all would fit.
+        let (refused, native): (Vec<_>, Vec<_>) =
+            native.into_iter().partition(|kernel: &&Kernel| kernel.refuses(gemm, shape).is_some());
         let as_run = all_as_run(&native, gemm, shape);
         let mut timed = if native.is_empty() { Vec::new() } else { time::time(self, &native, gemm, as_run, options)? };
-        if as_run != shape {
-            for timing in timed.iter_mut().filter_map(|(_, timing)| timing.as_mut().ok()) {
-                timing.note += &format!("; m = {} padded to {}", shape.m, as_run.m);
-            }
+        for timing in timed.iter_mut().filter_map(|(_, timing)| timing.as_mut().ok()) {
+            timing.note += &padding_note(shape, as_run);
         }
+        let reason = |kernel: &Kernel| kernel.refuses(gemm, shape).unwrap_or_default();
+        timed.extend(refused.into_iter().map(|kernel| (kernel.id(), Err(reason(kernel)))));
         for kernel in others {
             timed.push((kernel.id(), self.time_library(kernel, gemm, shape, options)));
         }

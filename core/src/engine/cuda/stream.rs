@@ -8,8 +8,8 @@ use std::{
 };
 
 use cudarc::driver::sys::{
-    CUdeviceptr, CUevent, CUgraphExec, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig,
-    CUstream,
+    CUDA_MEMCPY2D, CUdeviceptr, CUevent, CUgraphExec, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlaunchConfig, CUmemorytype, CUstream,
 };
 use loka_kernels::LaunchGrid;
 
@@ -93,6 +93,40 @@ impl Stream {
     pub fn copy<T: Element>(&self, from: &Buffer<T>, to: &Buffer<T>) -> Result<(), CudaError> {
         assert!(from.len <= to.len, "more data than memory");
         call!(self.device, cuMemcpyDtoDAsync_v2(to.address, from.address, from.len * size_of::<T>(), self.handle))
+    }
+
+    /// `height` rows of `width` elements, as many of both sides' rows apart as each has a pitch, in elements.
+    pub fn copy_rows<T: Element>(
+        &self,
+        (from, from_pitch): (&Buffer<T>, usize),
+        (to, to_pitch): (&Buffer<T>, usize),
+        (width, height): (usize, usize),
+    ) -> Result<(), CudaError> {
+        if width == 0 || height == 0 {
+            return Ok(());
+        }
+        let last = |pitch: usize| (height - 1) * pitch + width;
+        assert!(last(from_pitch) <= from.len && last(to_pitch) <= to.len, "more data than memory");
+        let bytes = size_of::<T>();
+        let copy = CUDA_MEMCPY2D {
+            srcMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            srcDevice: from.address,
+            srcPitch: from_pitch * bytes,
+            dstMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            dstDevice: to.address,
+            dstPitch: to_pitch * bytes,
+            WidthInBytes: width * bytes,
+            Height: height,
+            srcXInBytes: 0,
+            srcY: 0,
+            srcHost: std::ptr::null(),
+            srcArray: std::ptr::null_mut(),
+            dstXInBytes: 0,
+            dstY: 0,
+            dstHost: std::ptr::null_mut(),
+            dstArray: std::ptr::null_mut(),
+        };
+        call!(self.device, cuMemcpy2DAsync_v2(&raw const copy, self.handle))
     }
 
     pub fn copy_to<T: Element>(&self, from: &Buffer<T>, to: &Shared) -> Result<(), CudaError> {
