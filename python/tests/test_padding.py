@@ -101,6 +101,11 @@ class Linear(unittest.TestCase):
                 for one, other in zip(ours, found[0]):
                     self.assertEqual((one.dtype, one.shape), (other.dtype, other.shape))
                     self.assertLess(float((one - other).float().norm() / other.float().norm()), 0.004)
+        # Under torch.compile alone, unless it is large.
+        graphs = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+        layer = nn.Linear(429, 537, dtype=torch.bfloat16)
+        torch.compile(lambda x: bf16_linear(x, layer.weight, layer.bias), backend=graphs)(torch.zeros(8, 429, dtype=torch.bfloat16))
+        self.assertTrue(any("pad" in str(node.target) for node in graphs.graphs[0].graph.nodes))
         # In FP32 nothing is.
         x, w = torch.randn(8, 429), torch.randn(537, 429)
         self.assertTrue(torch.equal(bf16_linear(x, w, None), F.linear(x, w)))

@@ -45,6 +45,8 @@ pub struct Job<'a> {
     pub target: Target,
     pub provenance: Provenance,
     missing: Vec<&'a PlanSite>,
+    /// Left in high precision, in part or whole, as their widths are no multiples of 16.
+    ragged: Vec<&'a PlanSite>,
     /// No modules.
     ours_alone: Vec<&'a PlanSite>,
 }
@@ -69,9 +71,13 @@ impl Written {
 
 impl<'a> Job<'a> {
     pub fn new(plan: &'a Plan, modules: &'a [Module], target: Target, status: &str) -> Result<Self, Refusal> {
-        let mut planned = HashMap::with_capacity(plan.sites.len());
+        let (mut planned, mut ragged) = (HashMap::with_capacity(plan.sites.len()), Vec::new());
         for site in &plan.sites {
-            planned.insert(site.site.as_str(), Site { planned: site, gemms: wanted(site)? });
+            let mut gemms = wanted(site)?;
+            if target != Target::ModelExplorer && keep_whole_widths(site, &mut gemms) {
+                ragged.push(site);
+            }
+            planned.insert(site.site.as_str(), Site { planned: site, gemms });
         }
         fixed(plan, target)?;
         let is_there = |module: &Module| module.is_linear() || target == Target::ModelExplorer;
@@ -91,6 +97,7 @@ impl<'a> Job<'a> {
             target,
             provenance: Provenance::new(plan, target, status),
             missing,
+            ragged,
             ours_alone,
         })
     }
@@ -137,6 +144,10 @@ impl<'a> Job<'a> {
             let text = "model changes are not in the file: the model must have them (loka.mods.apply)";
             losses.add(LossKind::Mods, text, site.as_str());
         }
+        for site in &self.ragged {
+            let text = "k or n is no multiple of 16, which loka.apply alone pads for FP8: high precision instead";
+            losses.add(LossKind::Widths, text, site.site.as_str());
+        }
         for site in self.sites.iter().flatten() {
             if site.gemms.iter().any(|wanted| wanted.is_own) {
                 let text = "LoKA's own GEMMs become the framework's: errors stay near, measured times do not";
@@ -164,6 +175,21 @@ impl<'a> Job<'a> {
             count => vec![format!("{count} linears are not in the plan and stay in high precision: {named}, …")],
         }
     }
+}
+
+/// Takes GEMMs out of FP8 whose sizes no framework's kernels take as they are; gives whether there were any.
+fn keep_whole_widths(site: &PlanSite, gemms: &mut [Wanted; 3]) -> bool {
+    let is_whole = |size: Option<usize>| size.is_none_or(|size| size.is_multiple_of(16));
+    let mut found = false;
+    for (wanted, gemm) in gemms.iter_mut().zip(Gemm::ALL) {
+        // The n rows that wgrad stores may be any number.
+        let fits = is_whole(site.k) && (gemm == Gemm::Wgrad || is_whole(site.n));
+        if wanted.scheme.is_fp8() && !fits {
+            *wanted = wanted.in_high_precision();
+            found = true;
+        }
+    }
+    found
 }
 
 /// A layer that is named in FP8 and computes something of its own would run as another model, or not start on the day of

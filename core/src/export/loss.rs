@@ -17,6 +17,8 @@ pub enum LossKind {
     PerGemm,
     /// dgrad and wgrad, where the target is for inference.
     Backward,
+    /// Sizes that `loka.apply` pads for FP8, and the framework does not.
+    Widths,
     /// How many elements share a scale.
     Granularity,
     /// Which numbers scales may be.
@@ -40,6 +42,7 @@ impl LossKind {
             Self::Mods => "mods",
             Self::PerGemm => "per-gemm",
             Self::Backward => "backward",
+            Self::Widths => "widths",
             Self::Granularity => "granularity",
             Self::Scales => "scales",
             Self::Accumulation => "accumulation",

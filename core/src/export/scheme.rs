@@ -64,6 +64,11 @@ impl Wanted {
         name.known().map(|kernel| Self::of_kernel(kernel, gemm))
     }
 
+    /// The same GEMM left to the model's own precision.
+    pub fn in_high_precision(self) -> Self {
+        Self { scheme: Scheme::High, is_own: false, has_tail: false, coarse_weight: false, fast: false, ..self }
+    }
+
     pub fn of_kernel(kernel: &Kernel, gemm: Gemm) -> Self {
         let numerics = kernel.numerics(gemm);
         let scheme = match numerics.a.granularity {

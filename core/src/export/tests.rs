@@ -226,6 +226,33 @@ fn what_a_target_has_is_no_loss() {
     }
 }
 
+/// `loka.apply` pads them; no framework that reads a file does.
+#[test]
+fn widths_that_only_loka_pads_stay_in_high_precision() {
+    let mut plan = plan(&[uniform("whole", "cublaslt/fp8-tensorwise"), uniform("odd", "cublaslt/fp8-tensorwise")]);
+    (plan.sites[0].k, plan.sites[0].n) = (Some(512), Some(1024));
+    for target in Target::ALL.into_iter().filter(|target| ![Target::Hf, Target::Nvdlfw].contains(target)) {
+        for (k, n, is_whole) in [(429, 512, false), (512, 1001, false), (512, 512, true)] {
+            (plan.sites[1].k, plan.sites[1].n) = (Some(k), Some(n));
+            let export = run(&plan, target).unwrap();
+            let lost =
+                losses(&export).iter().any(|loss| loss.starts_with("widths: ") && loss.ends_with("(1 site: odd)"));
+            assert_eq!(lost, !is_whole && target != Target::ModelExplorer, "{target}: {:?}", losses(&export));
+        }
+    }
+    (plan.sites[1].k, plan.sites[1].n) = (Some(429), Some(512));
+    assert_eq!(run(&plan, Target::Torchao).unwrap().num_fp8, 1);
+    // wgrad stores any number of rows.
+    (plan.sites[1].k, plan.sites[1].n) = (Some(512), Some(1001));
+    let export = run(&plan, Target::Torchao).unwrap();
+    assert_eq!(export.num_fp8, 2);
+    assert!(
+        export.files[0].text.contains(r#""odd": "fprop off, dgrad off, wgrad tensorwise"#),
+        "{}",
+        export.files[0].text
+    );
+}
+
 #[test]
 fn never_less_precise_than_the_plan() {
     let mixed = plan(&[("a", ["te/current", "te/current", "cublaslt/bf16"]), uniform("b", "te/current")]);

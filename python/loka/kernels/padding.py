@@ -10,6 +10,7 @@ from typing import Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn.functional import linear, pad
 
 from ..catalogue import multiple_of
@@ -69,7 +70,9 @@ def bf16_linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
     if torch.is_autocast_enabled(device):
         x = x.to(torch.get_autocast_dtype(device))
     is_worth = torch.compiler.is_compiling() or x.numel() * weight.shape[0] >= LARGE_EAGER
-    short = short_of(BF16, *weight.shape) if is_worth and x.dtype == torch.bfloat16 else (0, 0)
+    # Parts of a weight on several devices are padded by nobody.
+    fits = x.dtype == torch.bfloat16 and type(weight) in (Tensor, Parameter)
+    short = short_of(BF16, *weight.shape) if is_worth and fits else (0, 0)
     if short == (0, 0):
         return linear(x, weight, bias)
     return cut(linear(*padded(x, weight, bias, *short)), weight.shape[0])
