@@ -44,7 +44,8 @@ class Linear(unittest.TestCase):
             ((BF16, rowwise, BF16), 48, 429, (0, 3)),
             # wgrad stores any number of rows.
             ((BF16, BF16, rowwise), 1, 48, (0, 0)),
-            ((BF16, BF16, rowwise), 1, 429, (15, 3)),
+            ((BF16, BF16, rowwise), 1, 429, (0, 3)),
+            ((BF16, BF16, rowwise), 333, 429, (3, 3)),
             # BF16's want multiples of 8, where that is worth it.
             ((BF16, BF16, BF16), 1677, 429, (3, 3)),
             ((BF16, BF16, BF16), 1048, 1044, (0, 4)),
@@ -85,6 +86,14 @@ class Linear(unittest.TestCase):
                     self.assertTrue(torch.equal(one, other), name)
                 self.assertFalse(found[1][0][..., n:].any() or found[1][1][..., k:].any() or found[1][2][n:].any())
 
+    def test_the_weight_gradient_of_one_output_is_no_wider(self):
+        torch.manual_seed(0)
+        x, w = torch.randn(32, 37, requires_grad=True), torch.randn(1, 37, requires_grad=True)
+        y = linear(x.bfloat16(), w.bfloat16(), None, (BF16, BF16, "cublaslt/fp8-rowwise"), True)
+        y.backward(torch.ones_like(y))
+        exact = x.detach().sum(0, keepdim=True)
+        self.assertLess(float((w.grad - exact).norm() / exact.norm()), 0.06)
+
     def test_bf16_is_padded_too(self):
         torch.manual_seed(0)
         for (k, n), wide in itertools.product(((429, 537), (432, 537), (429, 512)), (False, True)):
@@ -111,7 +120,7 @@ class Linear(unittest.TestCase):
         self.assertTrue(torch.equal(bf16_linear(x, w, None), F.linear(x, w)))
 
     def test_x_of_another_width_is_said_so(self):
-        with self.assertRaisesRegex(RuntimeError, "x has 36 features and weight takes"):
+        with self.assertRaisesRegex(RuntimeError, "x has 36 features and weight takes 37"):
             linear(torch.zeros(16, 36), torch.zeros(53, 37), None, TRIPLES[0], True)
 
     def test_no_rows(self):

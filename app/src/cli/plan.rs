@@ -277,11 +277,11 @@ fn padded(plan: &Plan) -> Option<String> {
     let found: Vec<_> = plan.sites.iter().filter_map(sizes).collect();
     let Some((site, Some(k), Some(n))) = found.first() else { return None };
     let others = match found.len() - 1 {
-        0 => String::new(),
-        others => format!(" and {others} more"),
+        0 => " has".to_owned(),
+        others => format!(" and {others} more have"),
     };
     Some(format!(
-        "{site} ({k} x {n}){others}: widths are padded, in BF16 too, and BF16 is counted so; what PyTorch left as it lies took longer, and that is saved besides"
+        "{site} ({k} x {n}){others} widths that are no multiples of 8: loka.apply pads them, and BF16 is counted padded; what PyTorch leaves as it lies takes longer, which is saved besides"
     ))
 }
 

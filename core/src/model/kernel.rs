@@ -125,7 +125,7 @@ pub fn padded_in_bf16(k: usize, n: usize) -> Option<(usize, usize)> {
     const LARGE: usize = 1 << 16;
     let is_odd = !(k.is_multiple_of(MULTIPLE) && n.is_multiple_of(MULTIPLE));
     let is_worth = k.min(n) >= NARROWEST && k.saturating_mul(n) >= LARGE;
-    (is_odd && is_worth).then(|| (k.next_multiple_of(MULTIPLE), n.next_multiple_of(MULTIPLE)))
+    (is_odd && is_worth).then_some((k.checked_next_multiple_of(MULTIPLE)?, n.checked_next_multiple_of(MULTIPLE)?))
 }
 
 /// The scheme behind a recipe's name.
@@ -437,7 +437,8 @@ impl Kernel {
         let is_padded = multiple == 128 || gemm == Gemm::Wgrad || !self.is_cast_by_loka();
         let m = if is_padded { shape.m.next_multiple_of(multiple) } else { shape.m };
         let GemmShape { k, n, .. } = shape;
-        let pad = |size: usize| if size < NARROWEST { size } else { size.next_multiple_of(multiple) };
+        let whole = |size: usize| size.checked_next_multiple_of(multiple).unwrap_or(size);
+        let pad = |size: usize| if size < NARROWEST { size } else { whole(size) };
         let (k, n) = match self.numerics(gemm).a.format {
             _ if self.pads_features(gemm) => (pad(k), pad(n)),
             Format::Bf16 if self.is_cast_by_loka() => padded_in_bf16(k, n).unwrap_or((k, n)),

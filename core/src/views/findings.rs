@@ -461,10 +461,10 @@ fn flushed((snapshot, judged): (&Snapshot, &JudgedRows), plan: &PlanView) -> Opt
 
 /// Not what it saves: which of them PyTorch pads by itself differs from run to run.
 fn padded(snapshot: &Snapshot) -> Option<Finding> {
-    let wide = |site: &Site| padded_in_bf16(site.k, site.n).map(|(k, n)| k.max(n));
-    let found: Vec<(usize, &Site)> =
-        snapshot.sites().iter().enumerate().filter(|(_, site)| wide(site).is_some()).collect();
-    let (_, largest) = found.iter().max_by_key(|(_, site)| site.m * site.k * site.n)?;
+    let is_padded = |site: &Site| padded_in_bf16(site.k, site.n).is_some();
+    let found: Vec<(usize, &Site)> = snapshot.sites().iter().enumerate().filter(|(_, site)| is_padded(site)).collect();
+    let work = |site: &Site| site.m as f64 * site.k as f64 * site.n as f64;
+    let (_, largest) = found.iter().max_by(|(_, a), (_, b)| work(a).total_cmp(&work(b)))?;
     let (k, n) = padded_in_bf16(largest.k, largest.n)?;
     let (side, from, to) = if k == largest.k { ("n", largest.n, n) } else { ("k", largest.k, k) };
     let text = format!(

@@ -48,7 +48,7 @@ def linear(
         x = x.to(torch.get_autocast_dtype(device))
     n = weight.shape[0]
     short_n, short_k = short_of(kernels, n, weight.shape[1])
-    if short_n or short_k:
+    if (short_n or short_k) and x.shape[-1] == weight.shape[1]:
         # Under torch.compile the weight is not, where all read codes of it that are kept.
         x, weight, bias = padded(x, weight, bias, short_n, short_k)
     weight, codes = beside(x, x.dtype, weight, kernels, emulate, codes)

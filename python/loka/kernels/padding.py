@@ -46,17 +46,16 @@ def short_of(kernels: Sequence[str], n: int, k: int) -> Tuple[int, int]:
         return 0, 0
     for kernel, gemm in zip(kernels, ("fprop", "dgrad", "wgrad")):
         if pads(kernel, gemm) and (k % MULTIPLE or gemm != "wgrad"):
-            return -n % MULTIPLE, -k % MULTIPLE
+            # wgrad alone may store fewer rows.
+            return -n % MULTIPLE if n >= NARROWEST else 0, -k % MULTIPLE
     if tuple(kernels) == BF16 and min(n, k) >= NARROWEST and n * k >= LARGE:
         return -n % BF16_MULTIPLE, -k % BF16_MULTIPLE
     return 0, 0
 
 
 def padded(x: Tensor, weight: Tensor, bias: Optional[Tensor], short_n: int, short_k: int) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
-    """With as many zeros behind n and k. x stays as it is where it does not fit the weight."""
-    if short_k and x.shape[-1] == weight.shape[1]:
-        x = pad(x, (0, short_k))
-    return x, pad(weight, (0, short_k, 0, short_n)), None if bias is None else pad(bias, (0, short_n))
+    """With as many zeros behind n and k."""
+    return pad(x, (0, short_k)) if short_k else x, pad(weight, (0, short_k, 0, short_n)), None if bias is None else pad(bias, (0, short_n))
 
 
 def cut(y: Tensor, n: int) -> Tensor:
@@ -73,7 +72,7 @@ def bf16_linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
     # Parts of a weight on several devices are padded by nobody.
     fits = x.dtype == torch.bfloat16 and type(weight) in (Tensor, Parameter)
     short = short_of(BF16, *weight.shape) if is_worth and fits else (0, 0)
-    if short == (0, 0):
+    if short == (0, 0) or x.shape[-1] != weight.shape[1]:
         return linear(x, weight, bias)
     return cut(linear(*padded(x, weight, bias, *short)), weight.shape[0])
 
