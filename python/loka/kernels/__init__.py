@@ -20,14 +20,14 @@ from .handed import NORMED, TAILS, Norm, is_row_normed, row_normed, sound
 from .handed import ROWS as HANDED_ROWS
 from .linear import linear
 from .norms import eps_of as norm_eps
-from .padding import BF16, bf16_linear, short_of
+from .padding import BF16, bf16_linear, cut, short_of
 from .passes import Kernels, Options, weight_casts
 from .watch import Switch, Watch
 from .weight_codes import Wanted, WeightCache, WeightCodes, can_keep
 
 __all__ = [
     "BF16", "BLOCK", "Branch", "Cast", "GATES", "HANDED_ROWS", "History", "KERNELS", "Kernels", "LINEAR", "NORMED", "Norm", "Numerics", "Options",
-    "Overflow", "Scale", "Scales", "Switch", "TAILS", "UNFUSED", "Wanted", "Watch", "WeightCache", "WeightCodes", "bf16_linear", "block", "can_keep",
+    "Overflow", "Scale", "Scales", "Switch", "TAILS", "UNFUSED", "Wanted", "Watch", "WeightCache", "WeightCodes", "bf16_linear", "block", "can_keep", "cut",
     "gate_sound", "gated_linear", "in_codes", "is_row_normed", "linear", "norm_eps", "numerics", "row_normed", "short_of", "sound", "static_linear",
     "weight_casts", "why_not",
 ]

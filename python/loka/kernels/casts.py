@@ -11,16 +11,13 @@ from torch import Tensor
 from ..catalogue import Cast
 from .delayed import Notes, codes, largest, realized
 from .delayed import note as note_by_parts
+from .padding import MULTIPLE
 from .scales import quantize
 
 try:
     from . import triton_casts as triton_casts
 except ImportError:  # No Triton: a build without CUDA, where `why_not` turns every FP8 kernel down first.
     triton_casts = None  # type: ignore[assignment]
-
-MULTIPLE = 16
-"""FP8 tensor cores read 16 elements at a time along the reduced dimension: turned rows are padded to it."""
-
 
 class Quantized(NamedTuple):
     """An FP8 operand [rows, reduced] with its scales: [1], [rows, 1], or of blocks as `triton_casts.cast_blocks` has

@@ -5,10 +5,11 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor
 
-from .casts import MULTIPLE, Quantized
+from .casts import Quantized
 from ..catalogue import Numerics
 from .delayed import Scale
 from .native_ops import fp8_cast, fp8_gemm, static_gemm
+from .padding import MULTIPLE
 
 
 def own_gemm(

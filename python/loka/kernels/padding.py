@@ -16,6 +16,7 @@ from torch.nn.functional import linear, pad
 from ..catalogue import multiple_of
 
 MULTIPLE = 16
+"""Elements that FP8 tensor cores read at a time along the reduced dimension: turned rows are padded to it, too."""
 NARROWEST = 16
 """Of fewer features FP8 would multiply mostly zeros."""
 
@@ -55,7 +56,9 @@ def short_of(kernels: Sequence[str], n: int, k: int) -> Tuple[int, int]:
 
 def padded(x: Tensor, weight: Tensor, bias: Optional[Tensor], short_n: int, short_k: int) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
     """With as many zeros behind n and k."""
-    return pad(x, (0, short_k)) if short_k else x, pad(weight, (0, short_k, 0, short_n)), None if bias is None else pad(bias, (0, short_n))
+    # Padding by nothing would copy.
+    bias = pad(bias, (0, short_n)) if bias is not None and short_n else bias
+    return pad(x, (0, short_k)) if short_k else x, pad(weight, (0, short_k, 0, short_n)), bias
 
 
 def cut(y: Tensor, n: int) -> Tensor:

@@ -70,8 +70,7 @@ class FrozenLinear(LokaLinear):
             else:
                 y = forward_by_codes(kernels[0], rows, codes, x_scale, emulate, stretch)
             y = y.to(self._loka_dtype)
-        y = y if y.shape[1] == self.out_features else y[:, : self.out_features].contiguous()
-        y = y.view(*x.shape[:-1], self.out_features)
+        y = routing.cut(y, self.out_features).view(*x.shape[:-1], self.out_features)
         return y if self.bias is None else y + self.bias.to(self._loka_dtype)
 
     def _codes(self) -> Quantized:
@@ -237,8 +236,10 @@ def freeze_linear(module: LokaLinear, dtype: torch.dtype, save_codes: bool = Fal
 def _cast_into(module: FrozenLinear) -> None:
     kernels = module._loka_kernels
     assert kernels is not None, "frozen by a plan"
-    short_n, short_k = routing.short_of(kernels[:1], *module.weight.shape)
-    weight = pad(module.weight.detach().to(module._loka_dtype), (0, short_k, 0, short_n))
+    weight = module.weight.detach().to(module._loka_dtype)
+    short_n, short_k = routing.short_of(kernels[:1], *weight.shape)
+    if short_n or short_k:
+        weight = pad(weight, (0, short_k, 0, short_n))
     made = cast_weight(kernels[0], weight, module._loka_options.emulate)
     module.__dict__["_loka_format"] = made.bits.dtype
     saved = module._loka_saved

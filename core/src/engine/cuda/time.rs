@@ -84,7 +84,7 @@ pub(super) struct Candidate {
     pub samples: BTreeMap<Part, Vec<f64>>,
 }
 
-/// Times `kernels` at one GEMM. A kernel that cannot run has its reason; the others go on.
+/// Times `kernels`, none of which refuses its sizes, at one GEMM. One that cannot run has its reason; the others go on.
 pub(super) fn time(
     engine: &CudaEngine,
     kernels: &[&'static Kernel],
@@ -130,10 +130,6 @@ fn candidate(
     kernel: &Kernel,
     options: &TimeOptions,
 ) -> Result<Candidate, CudaError> {
-    let (gemm, shape) = (operands.gemm, operands.shape);
-    if let Some(reason) = kernel.refuses(gemm, shape) {
-        return Err(CudaError::Refused(reason));
-    }
     let prepared = operands.prepare(lane, kernel)?;
     let mut runner = runner(engine, kernel, &prepared, options)?;
     for set in 0..operands.sets() {
