@@ -35,7 +35,8 @@ class Block:
         stages = 4 if self.is_codes or rows == 64 else 3
         x_bytes = rows * TILE_K * (1 if self.is_codes else 2)
         squares = 0 if rows == 128 else 1024 if self.is_codes else 512
-        self.shared = stages * (x_bytes + BLOCK * TILE_K + 32) + 8 * 2 * 16 * 64 * 2 + 8 * BLOCK + squares
+        turns = 0 if self.is_codes else 16
+        self.shared = stages * (x_bytes + BLOCK * TILE_K + 32) + 8 * 2 * 16 * 64 * 2 + 8 * BLOCK + turns + squares
         self.function = fp8.load(self.entry)
         check(cuda.cuFuncSetAttribute(self.function, 8, self.shared), "shared memory")
 

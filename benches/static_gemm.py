@@ -76,7 +76,7 @@ class StaticTiling:
         self.name = told.entry.removeprefix("sm90_bf16_gemm_")
         self.function = fp8.load(told.entry)
         ring = told.stages * ((2 * told.rows + told.columns) * TILE_K + 32)
-        self.shared = ring + 8 * 2 * 16 * 64 * 2 + 8 * told.columns
+        self.shared = ring + 8 * 2 * 16 * 64 * 2 + 8 * told.columns + 16
         check(cuda.cuFuncSetAttribute(self.function, 8, self.shared), "shared memory")
 
     def suits(self, m: int, n: int, k: int) -> bool:

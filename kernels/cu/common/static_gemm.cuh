@@ -33,15 +33,8 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
     using Tile::x, Tile::w, Tile::y, Tile::z, Tile::codes, Tile::shape, Tile::shared;
     using Tile::x_scale, Tile::w_scales, Tile::y_scale, Tile::saturated_total;
     using Tile::locate, Tile::units, Tile::first_unit, Tile::unit_step, Tile::stages;
-    using Tile::x_at, Tile::w_at, Tile::x_full, Tile::x_empty, Tile::w_full, Tile::w_empty;
+    using Tile::x_at, Tile::w_at, Tile::x_full, Tile::x_empty, Tile::w_full, Tile::w_empty, Tile::turn;
     template <u32 STEP> using Place = typename Tile::template Place<STEP>;
-
-    // Whose turn it is once all is multiplied: the first's, unless it had a stage more than the second.
-    __device__ __forceinline__ u32 turn_left() const {
-        u32 begin, end;
-        stages(begin, end);
-        return ALTERNATE ? (end - begin) % 2 : 0;
-    }
 
     // What a consumer thread keeps from stage to stage.
     struct Consumer {
@@ -51,6 +44,8 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
         u32 group, lane_at, group_at, inverse, most;
         // The stage of w whose products may still run.
         bool odd_row, counts;
+        // Turns of the units before, modulo 2.
+        u32 turns_before = 0;
         u32 saturated = 0;
     };
 
@@ -64,11 +59,11 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
     // A lane reads four neighbours of k at a time, 8 bytes of its row. Where all lanes read the same 16 of k, two rows
     // of four would meet in the same banks (16-byte pieces are swizzled by the row): so odd rows read the 16 that lie
     // two further, and change places in `cast`.
-    __device__ __forceinline__ void fetch(Raw& raw, Consumer& c, u32& turn) const {
+    __device__ __forceinline__ void fetch(Raw& raw, Consumer& c, u32& before_mine) const {
         wait_barrier(x_full(c.x.stage), c.x.parity);
-        c.counts = turn == 0;
-        turn += STAGE_STEP;
-        while (turn >= shape.tiles_across) turn -= shape.tiles_across;
+        c.counts = before_mine == 0;
+        before_mine += STAGE_STEP;
+        while (before_mine >= shape.tiles_across) before_mine -= shape.tiles_across;
         const u32 at = x_at(c.x.stage) + c.lane_at;
 #pragma unroll
         for (u32 i = 0; i < 16; i++) {
@@ -109,17 +104,23 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
         }
     }
 
+    // By each of a warpgroup's warps.
+    __device__ __forceinline__ void give_turn(u32 group) const {
+        if (threadIdx.x % 32 == 0) arrive(turn(group));
+    }
+
     // The products of one stage, and meanwhile the next one's cast and the one's after it on its way.
     //
     // The warpgroups have the tensor cores in turns: one multiplies while the other casts. Left to themselves both
     // would wait for the same stage, multiply together and then cast together. The turn ends two products early, so
     // that the next one is there when this one is done.
+    template <u32 PARITY>
     __device__ __forceinline__ void step(float (&sums)[TILE_N / 2], u32 (&codes)[16], u32 (&next)[16], Raw& raw,
-                                         Consumer& c, u32& turn, bool is_first, u32 left) const {
+                                         Consumer& c, u32& before_mine, bool is_first, u32 left) const {
         const bool has_next = left > STAGE_STEP;
         wait_barrier(w_full(c.w.stage), c.w.parity);
         const u64 b = tile_descriptor(w_at(c.w.stage));
-        named_barrier(TURN + c.group, 256);
+        wait_barrier(turn(c.group), c.turns_before ^ PARITY);
         begin_products();
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
@@ -131,13 +132,13 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
             cast<0>(next, raw, c);
         }
         wait_products<1>();
-        named_arrive(TURN + 1 - c.group, 256);
+        give_turn(1 - c.group);
         if (has_next) cast<1>(next, raw, c);
         wait_products<0>();
         settle(codes);
         if (threadIdx.x % 32 == 0) arrive(w_empty(c.w.stage));
         c.w.next();
-        if (left > 2 * STAGE_STEP) fetch(raw, c, turn);
+        if (left > 2 * STAGE_STEP) fetch(raw, c, before_mine);
     }
 
     // x in codes: both operands from shared memory.
@@ -178,17 +179,19 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
         stages(begin, end);
         if (ALTERNATE) begin += c.group;
         // Stages until this column of tiles counts: the one whose index modulo the columns is its own.
-        u32 turn = (begin + shape.tiles_across - col / TILE_N) % shape.tiles_across;
-        fetch(raw, c, turn);
+        u32 before_mine = (begin + shape.tiles_across - col / TILE_N) % shape.tiles_across;
+        fetch(raw, c, before_mine);
         take(raw, c);
         cast<0>(even, raw, c);
         cast<1>(even, raw, c);
-        if (begin + STAGE_STEP < end) fetch(raw, c, turn);
+        if (begin + STAGE_STEP < end) fetch(raw, c, before_mine);
         for (u32 stage = begin; stage < end; stage += 2 * STAGE_STEP) {
-            step(sums, even, odd, raw, c, turn, stage == begin, end - stage);
+            step<0>(sums, even, odd, raw, c, before_mine, stage == begin, end - stage);
             if (stage + STAGE_STEP >= end) break;
-            step(sums, odd, even, raw, c, turn, false, end - stage - STAGE_STEP);
+            step<1>(sums, odd, even, raw, c, before_mine, false, end - stage - STAGE_STEP);
         }
+        // With one unit there is none behind it.
+        if constexpr (!ALTERNATE && SPLITS == 1) c.turns_before ^= (end - begin) % 2;
         settle(sums);
     }
 
@@ -210,7 +213,8 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
         c.odd_row = high_row % 2 != 0;
         if (ALTERNATE) c.x.stage = c.w.stage = group;
         u32 stored = 0, flip = 0;
-        if (!CODES && group == 1) named_arrive(TURN, 256);
+        // The first warpgroup begins.
+        if (!CODES && group == 1) give_turn(0);
         for (u32 unit = first_unit(); unit < units(); unit += unit_step()) {
             u32 row, col;
             locate(unit, row, col);
@@ -272,8 +276,6 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
                 flip ^= 1;
             }
         }
-        // The turn that nobody takes.
-        if (!CODES && group == turn_left()) named_barrier(TURN + group, 256);
         if (lane == 0) wait_stores_read<0>();
         const u32 saturated = warp_sum(c.saturated);
         if (lane == 0 && saturated != 0) atomicAdd(saturated_total, (u64)saturated);
@@ -348,6 +350,7 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
                 init_barrier(gemm.w_full(stage), 1);
                 init_barrier(gemm.w_empty(stage), ALTERNATE ? 4 : 8);
             }
+            for (u32 group = 0; group < 2 && !CODES; group++) init_barrier(gemm.turn(group), 4);
             publish_barriers();
         }
         __syncthreads();

@@ -8,8 +8,8 @@
 // Two boxes of 16 rows and 64 columns of BF16 for each warp.
 static constexpr u32 BOX_BYTES = 16 * 128;
 
-// Named barriers: of a warpgroup (from 1 on), of both, the turns of the one and the other.
-static constexpr u32 BOTH = 3, TURN = 4;
+// Named barriers: of a warpgroup (from 1 on), of both.
+static constexpr u32 BOTH = 3;
 
 // The other block's half of the sums, for the 64 rows that this one stores.
 template <u32 COUNT>

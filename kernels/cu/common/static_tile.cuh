@@ -42,7 +42,9 @@ struct StaticTile {
     static constexpr u32 W_AT = X_STAGES * X_BYTES, OUT_AT = W_AT + W_STAGES * W_BYTES;
     // Boxes of eight warps.
     static constexpr u32 SCALES_AT = OUT_AT + 16 * BOX_BYTES;
-    static constexpr u32 BARRIERS_AT = SCALES_AT + 2 * 4 * TILE_N, SQUARES_AT = BARRIERS_AT + 32 * STAGES;
+    static constexpr u32 BARRIERS_AT = SCALES_AT + 2 * 4 * TILE_N, TURNS_AT = BARRIERS_AT + 32 * STAGES;
+    // Two turns, where anything is cast.
+    static constexpr u32 SQUARES_AT = TURNS_AT + (CODES ? 0 : 16);
     static_assert(64 * TILE_N * 4 <= OUT_AT, "sums cross where the rings were");
 
     const TensorMap &x, &w, &y;
@@ -89,6 +91,7 @@ struct StaticTile {
     __device__ __forceinline__ u32 x_empty(u32 stage) const { return x_full(stage) + 8 * X_STAGES; }
     __device__ __forceinline__ u32 w_full(u32 stage) const { return x_full(stage) + 16 * X_STAGES; }
     __device__ __forceinline__ u32 w_empty(u32 stage) const { return w_full(stage) + 8 * W_STAGES; }
+    __device__ __forceinline__ u32 turn(u32 group) const { return shared + TURNS_AT + 8 * group; }
 
     // One thread: tiles of x, a stage at a time.
     __device__ __forceinline__ void produce_x() const {

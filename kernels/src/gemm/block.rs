@@ -7,7 +7,7 @@
 
 use super::{
     cost::static_cast_us,
-    shapes::{StaticShape, THREADS, TILE_K, Y_BOX},
+    shapes::{StaticShape, THREADS, TILE_K, TURNS_BYTES, Y_BOX},
 };
 use crate::LaunchGrid;
 
@@ -69,7 +69,7 @@ fn stages(x: BlockType, rows: u32) -> u32 {
 }
 
 /// The rings of x and w with two barriers a stage each, two boxes of h a warp, the columns' scales for both
-/// warpgroups; of low tiles the sums of squares that the warpgroups tell one another, of two tiles where there may be
+/// warpgroups; where x is cast, their turns; of low tiles the sums of squares that the warpgroups tell one another, of two tiles where there may be
 /// a second.
 fn shared_bytes(x: BlockType, rows: u32) -> u32 {
     let x_columns = if is_codes(x) { TILE_K } else { 2 * TILE_K };
@@ -79,7 +79,8 @@ fn shared_bytes(x: BlockType, rows: u32) -> u32 {
         (_, BlockType::Bf16) => 512,
         (_, BlockType::E4m3) => 1024,
     };
-    ring + 8 * 2 * Y_BOX[0] * Y_BOX[1] * 2 + 2 * 4 * BLOCK_COLUMNS + squares
+    let turns = if is_codes(x) { 0 } else { TURNS_BYTES };
+    ring + 8 * 2 * Y_BOX[0] * Y_BOX[1] * 2 + 2 * 4 * BLOCK_COLUMNS + turns + squares
 }
 
 /// The kernel for x `[m, k]` and w `[n, k]` in E4M3 with a scale a row, or one, on a GPU with so many multiprocessors.

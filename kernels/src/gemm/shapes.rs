@@ -55,5 +55,7 @@ pub const TILE_K: u32 = 128;
 /// Rows and columns of y that one store writes.
 pub const Y_BOX: [u32; 2] = [16, 64];
 pub const THREADS: u32 = 384;
+/// Two barriers: where x is cast, the warpgroups multiply in turns.
+pub const TURNS_BYTES: u32 = 16;
 /// Rows of x in one load.
 pub const X_ROWS: u32 = TILE_M;

@@ -3,7 +3,7 @@
 
 use super::{
     cost::{Cost, Cut},
-    shapes::{StaticShape, THREADS, TILE_K, Y_BOX},
+    shapes::{StaticShape, THREADS, TILE_K, TURNS_BYTES, Y_BOX},
 };
 use crate::LaunchGrid;
 
@@ -82,10 +82,10 @@ impl StaticTiling {
     }
 
     /// The rings of x and w with two barriers a stage each, two boxes of y a warp, the columns' scales for both
-    /// warpgroups.
+    /// warpgroups, their turns.
     fn shared_bytes(&self) -> u32 {
         let boxes = 8 * 2 * Y_BOX[0] * Y_BOX[1] * 2;
-        self.stages * ((2 * self.rows + self.columns) * TILE_K + 32) + boxes + 2 * 4 * self.columns
+        self.stages * ((2 * self.rows + self.columns) * TILE_K + 32) + boxes + 2 * 4 * self.columns + TURNS_BYTES
     }
 }
 
