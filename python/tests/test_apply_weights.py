@@ -199,7 +199,28 @@ class SameTraining(unittest.TestCase):
                         warnings.simplefilter("error", StaleWeights)
                         return train(model, between=load)
 
-                self.assertEqual(run(model_of()), run(model_of(kept_codes=False)))
+                model = model_of()
+                self.assertEqual(run(model), run(model_of(kept_codes=False)))
+                self.assertEqual(kept(model).stale(), [])
+
+    def test_loading_a_state_dict_has_nothing_compiled_anew(self):
+        def made_by(load):
+            torch._dynamo.reset()
+            graphs, model = [], model_of()
+
+            def counted(graph, inputs):
+                graphs.append(graph)
+                return graph.forward
+
+            train(model, called=torch.compile(model, backend=counted), between=load)
+            return len(graphs)
+
+        def load(model, step):
+            if step == 1:
+                model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()})
+                self.assertNotIn(None, codes_of(model))
+
+        self.assertEqual(made_by(load), made_by(lambda model, step: None))
 
 
 class Stale(unittest.TestCase):

@@ -65,15 +65,28 @@ class WeightCache:
         if self._launch is not None:
             self._launch()
         else:
-            for weight, casts, codes in zip(self.weights, self.wanted, self.codes):
-                made = fresh(weight, casts, codes.rounded)
-                for new, kept in zip(made, codes[:2]):
-                    if new is not None and kept is not None:
-                        # As bytes: not every device copies FP8.
-                        kept.bits.view(torch.uint8).copy_(new.bits.view(torch.uint8))
-                        kept.scale.copy_(new.scale)
-        # A backward that saved the codes of the step before is an error, as it is where it saved the weight.
-        torch.autograd.graph.increment_version([part for codes in self.codes for part in codes.tensors])
+            for index in range(len(self.weights)):
+                self._make(index)
+        self._mark(self.codes)
+
+    @torch.no_grad()
+    def refresh_one(self, index: int) -> None:
+        """The same for the codes of one weight."""
+        self._make(index)
+        self._mark([self.codes[index]])
+
+    def _make(self, index: int) -> None:
+        codes = self.codes[index]
+        for new, kept in zip(fresh(self.weights[index], self.wanted[index], codes.rounded), codes[:2]):
+            if new is not None and kept is not None:
+                # As bytes: not every device copies FP8.
+                kept.bits.view(torch.uint8).copy_(new.bits.view(torch.uint8))
+                kept.scale.copy_(new.scale)
+
+    @staticmethod
+    def _mark(made: Sequence[WeightCodes]) -> None:
+        """A backward that saved the codes of the step before is an error, as it is where it saved the weight."""
+        torch.autograd.graph.increment_version([part for codes in made for part in codes.tensors])
 
     def differing(self) -> List[int]:
         """Which weights have codes that are not theirs any more, by making them anew one by one. Waits for the device."""

@@ -4,7 +4,8 @@ The module stays the same object: its class is replaced by a subclass. So its pa
 state_dict, and whatever an optimizer, DDP or FSDP holds of it stay as they were.
 """
 
-from typing import Any, Dict, Iterable, List, Optional, Tuple, Type
+import weakref
+from typing import Any, Dict, Iterable, List, Optional, Protocol, Tuple, Type
 
 import torch
 from torch import nn
@@ -23,6 +24,16 @@ number is for gradients of single examples, and a loss may divide them by any ba
 
 PAUSED = "_loka_paused"
 """In the `__dict__` of a linear: it runs in high precision for now (`paused`), by PyTorch's own GEMMs."""
+
+
+class Keeper(Protocol):
+    """What makes the codes of weights (`weights.Weights`)."""
+
+    def loaded(self, module: "LokaLinear", codes: routing.WeightCodes) -> None:
+        """A state_dict was loaded into the linear, which had these codes."""
+
+
+KEEPERS: "weakref.WeakSet[Keeper]" = weakref.WeakSet()
 
 
 class LokaLinear(nn.Linear):
@@ -103,7 +114,9 @@ class LokaLinear(nn.Linear):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         # They are of the weight that was there.
-        self.__dict__.pop("_loka_codes", None)
+        codes = self.__dict__.pop("_loka_codes", None)
+        for keeper in list(KEEPERS) if codes is not None else ():
+            keeper.loaded(self, codes)
 
     def extra_repr(self) -> str:
         kernels = self._loka_kernels

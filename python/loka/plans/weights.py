@@ -1,7 +1,7 @@
 """Takes a model that a plan was applied to; has its weights cast to FP8 once an optimizer step instead of once a forward.
 
-The codes are made after each step of an optimizer that holds a weight; a linear into which a state_dict is loaded has
-none until then. Nobody tells us of other changes: they show in the weight's version before the next step, and in checked
+The codes are made after each step of an optimizer that holds a weight, and of a linear into which a state_dict is loaded.
+Nobody tells us of other changes: they show in the weight's version before the next step, and in checked
 steps in the codes themselves. Then a warning says so, and the model's weights are cast in every forward again.
 """
 
@@ -20,7 +20,7 @@ from ..listeners import Handle, after_steps, before_steps
 from ..names import unwrapped
 from ..weakly import weakly
 from .error import one_line
-from .linear import Kernels, LokaLinear
+from .linear import KEEPERS, Kernels, LokaLinear
 from .parameters import linears
 
 CODES = "_loka_codes"
@@ -64,6 +64,7 @@ class Weights:
         self._hooks: List[Handle] = [before_steps(weakly(self._before)), after_steps(weakly(self._after))]
         weakref.finalize(self, _remove, self._hooks).atexit = False
         self._rests = False
+        KEEPERS.add(self)
 
     def stop(self) -> None:
         """Weights are cast in every forward from here on."""
@@ -90,6 +91,22 @@ class Weights:
     def _make(self, group: _Group) -> None:
         group.cache.refresh()
         self._versions.update((id(weight), weight._version) for weight in group.parameters)
+
+    def loaded(self, module: LokaLinear, codes: WeightCodes) -> None:
+        """Makes the codes of what was loaded, so that compiled code need not be made for a linear without. Where another weight
+        took the old one's place it has none until the next step."""
+        if not self._hooks or self._rests or is_capturing():
+            return
+        for group in self._groups:
+            for index, (known, kept) in enumerate(zip(group.modules, group.codes)):
+                if known is not module or kept is not codes:
+                    continue
+                module.__dict__[CODES] = codes
+                if not group.is_current(index):
+                    del module.__dict__[CODES]
+                    return
+                group.cache.refresh_one(index)
+                self._versions[id(group.parameters[index])] = group.parameters[index]._version
 
     def stale(self) -> List[str]:
         """The linears whose codes are not those of their weights. Waits for the device, and takes longer than casting
