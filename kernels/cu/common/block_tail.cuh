@@ -12,21 +12,26 @@ static __device__ __forceinline__ float reciprocal_root(float value) {
     return root;
 }
 
-static __device__ __forceinline__ float hard_swish(float value) {
-    return value * __saturatef(__fmaf_rn(value, 1.0f / 6.0f, 0.5f));
+// Of values / `unit`, a power of two, over it again: the same bits as of values, since scaling by a power of two is exact.
+static __device__ __forceinline__ float hard_swish(float value, float unit = 1.0f) {
+    return value * __saturatef(__fmaf_rn(value, unit * (1.0f / 6.0f), 0.5f));
 }
 
-// Sums become y: times the scales of x and of their columns.
-template <u32 COUNT>
-static __device__ __forceinline__ void scale_columns(float (&sums)[COUNT], const float* scales, float scale) {
-    const u32 lane = threadIdx.x % 32;
+// Two neighbouring columns in one access.
+struct alignas(8) ScalePair {
+    float left, right;
+};
+
+// Sums become y: times the scales of their columns, which lie in shared memory, aligned to 8 bytes.
+template <u32 COUNT> static __device__ __forceinline__ void scale_columns(float (&sums)[COUNT], const float* scales) {
+    const ScalePair* pairs = (const ScalePair*)scales + threadIdx.x % 4;
 #pragma unroll
     for (u32 i = 0; i < COUNT; i += 4) {
-        const float left = scale * scales[2 * i + lane % 4 * 2], right = scale * scales[2 * i + lane % 4 * 2 + 1];
-        sums[i] *= left;
-        sums[i + 1] *= right;
-        sums[i + 2] *= left;
-        sums[i + 3] *= right;
+        const ScalePair scale = pairs[i];
+        sums[i] *= scale.left;
+        sums[i + 1] *= scale.right;
+        sums[i + 2] *= scale.left;
+        sums[i + 3] *= scale.right;
     }
 }
 
@@ -51,10 +56,10 @@ static __device__ __forceinline__ void add_bias(float (&sums)[COUNT], const u16*
     }
 }
 
-// n = y / sqrt(mean y^2 + eps); y becomes n * clamp(n / 6 + 1/2, 0, 1). `share` adds the squares that others have of
-// the same rows.
+// n = y / sqrt(mean y^2 + eps); y becomes n * clamp(n / 6 + 1/2, 0, 1) / unit. `share` adds the squares that others have
+// of the same rows.
 template <u32 COUNT, typename Share>
-static __device__ __forceinline__ void block_tail(float (&sums)[COUNT], Share share) {
+static __device__ __forceinline__ void block_tail(float (&sums)[COUNT], float unit, Share share) {
     float high = 0.0f, low = 0.0f;
 #pragma unroll
     for (u32 i = 0; i < COUNT; i += 4) {
@@ -67,8 +72,8 @@ static __device__ __forceinline__ void block_tail(float (&sums)[COUNT], Share sh
         low += __shfl_xor_sync(0xFFFFFFFFu, low, step);
     }
     share(high, low);
-    high = reciprocal_root(high * (1.0f / 256.0f) + BLOCK_EPS);
-    low = reciprocal_root(low * (1.0f / 256.0f) + BLOCK_EPS);
+    high = reciprocal_root(high * (1.0f / 256.0f) + BLOCK_EPS) / unit;
+    low = reciprocal_root(low * (1.0f / 256.0f) + BLOCK_EPS) / unit;
 #pragma unroll
-    for (u32 i = 0; i < COUNT; i++) sums[i] = hard_swish(sums[i] * (i % 4 < 2 ? high : low));
+    for (u32 i = 0; i < COUNT; i++) sums[i] = hard_swish(sums[i] * (i % 4 < 2 ? high : low), unit);
 }

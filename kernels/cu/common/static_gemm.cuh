@@ -236,7 +236,7 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
             named_barrier(1 + group, 128);
 #pragma unroll
             for (u32 i = 0; i < TILE_N; i += 128) {
-                if (i + thread % 128 < TILE_N) scales[i + thread % 128] = kept[i / 128];
+                if (i + thread % 128 < TILE_N) scales[i + thread % 128] = scale * kept[i / 128];
             }
             named_barrier(1 + group, 128);
             if constexpr (SPLITS == 2) {
@@ -256,7 +256,7 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
                 if (group == 1) break;
 #pragma unroll
                 for (u32 i = 0; i < TILE_N / 8; i++) add_shared(sums + 4 * i, at + i * 2048);
-                finish(sums, scales, scale, row, col, boxes, stored, 0);
+                finish(sums, scales, row, col, boxes, stored, 0);
                 break;
             } else if constexpr (ALTERNATE) {
                 constexpr u32 HALF = TILE_N / 4;
@@ -264,15 +264,15 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
                 auto& right = *(float(*)[HALF])(sums + HALF);
                 if (group == 0) {
                     trade(left, right, group, shared);
-                    finish(left, scales, scale, row, col, boxes, stored, 0);
+                    finish(left, scales, row, col, boxes, stored, 0);
                 } else {
                     trade(right, left, group, shared);
-                    finish(right, scales + TILE_N / 2, scale, row, col + TILE_N / 2, boxes, stored, 0);
+                    finish(right, scales + TILE_N / 2, row, col + TILE_N / 2, boxes, stored, 0);
                 }
                 break;
             } else {
                 const u32 first = BESIDE ? group * MY_N : 0;
-                finish(sums, scales + first, scale, row, col + first, boxes, stored, flip);
+                finish(sums, scales + first, row, col + first, boxes, stored, flip);
                 flip ^= 1;
             }
         }
@@ -282,19 +282,20 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
     }
 
     template <u32 COUNT>
-    __device__ __forceinline__ void finish(float (&sums)[COUNT], const float* scales, float scale, u32 row, u32 col,
-                                           u32 boxes, u32& stored, u32 flip) const {
-        scale_columns(sums, scales, scale);
+    __device__ __forceinline__ void finish(float (&sums)[COUNT], const float* scales, u32 row, u32 col, u32 boxes,
+                                           u32& stored, u32 flip) const {
+        scale_columns(sums, scales);
         if (shape.bias != nullptr) add_bias(sums, shape.bias, col, shape.n);
         if constexpr (TAIL == Tail::BLOCK_ALL) {
             if (shape.stores & STORE_Z) store(z, sums, row, col, boxes, stored);
         }
-        if constexpr (TAIL != Tail::PLAIN) block(sums, flip);
+        // Where codes alone are stored, their scale comes with the norm.
+        if constexpr (TAIL != Tail::PLAIN) block(sums, TAIL == Tail::BLOCK_E4M3 ? *y_scale : 1.0f, flip);
         if constexpr (TAIL == Tail::BLOCK_ALL) {
             if (shape.stores & STORE_H) store(y, sums, row, col, boxes, stored);
             if (shape.stores & STORE_CODES) store_codes(codes, sums, *y_scale, row, col, boxes, stored);
         } else if constexpr (TAIL == Tail::BLOCK_E4M3) {
-            store_codes(y, sums, *y_scale, row, col, boxes, stored);
+            store_codes(y, sums, 1.0f, row, col, boxes, stored);
         } else {
             store(y, sums, row, col, boxes, stored);
         }
@@ -303,8 +304,8 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
     // Where the warpgroups have half of the columns each, they tell one another, at one place for even tiles and
     // another for odd ones: who is ahead does not write where the other still reads.
     template <u32 COUNT>
-    __device__ __forceinline__ void block(float (&sums)[COUNT], u32 flip) const {
-        block_tail(sums, [&](float& high, float& low) {
+    __device__ __forceinline__ void block(float (&sums)[COUNT], float unit, u32 flip) const {
+        block_tail(sums, unit, [&](float& high, float& low) {
             if constexpr (TILE_M == 64) {
                 float* squares = (float*)(shared_memory() + SQUARES_AT) + flip * 128;
                 const u32 lane = threadIdx.x % 32, group = threadIdx.x / 128 - 1;
