@@ -21,9 +21,9 @@ class Catalogue(unittest.TestCase):
             raise unittest.SkipTest("skipped: no PyTorch") from None
         # Beyond the try: what has moved is a failure, and no reason to skip.
         from loka import catalogue
-        from loka.kernels import available
+        from loka.kernels import available, padding
 
-        cls.available, cls.catalogue = available, catalogue
+        cls.available, cls.catalogue, cls.padding = available, catalogue, padding
 
     def test_both_know_the_same_kernels(self):
         self.assertEqual(sorted(CARRIED["kernels"]), sorted(self.catalogue.KERNELS))
@@ -37,6 +37,11 @@ class Catalogue(unittest.TestCase):
                         self.assertEqual(getattr(found, operand)._asdict(), carried[operand])
                     self.assertEqual((found.fast, found.output), (carried["fast"], carried["output"]))
                     self.assertEqual(self.catalogue.multiple_of(kernel, gemm), carried["multiple_of"])
+                    self.assertEqual(self.padding.pads(kernel, gemm), carried["pads"])
+
+    def test_widths_are_padded_by_one_rule(self):
+        bf16 = {"multiple_of": self.padding.BF16_MULTIPLE, "elements": self.padding.LARGE}
+        self.assertEqual(CARRIED["padding"], {"narrowest": self.padding.NARROWEST, "bf16": bf16})
 
     def test_apply_runs_what_the_catalogue_says_it_runs(self):
         """By emulation: what a GPU or a library lacks is no matter of the catalogue."""

@@ -117,15 +117,18 @@ pub const NORM_BLOCK: usize = 256;
 /// Features from which on they are padded: of fewer, such as those of a head of one output, FP8 would multiply mostly zeros.
 pub const NARROWEST: usize = 16;
 
+/// Multiples that BF16's rows want, in elements, and elements of a weight from which on they are given them.
+pub(super) const BF16_MULTIPLE: usize = 8;
+pub(super) const BF16_LARGE: usize = 1 << 16;
+
 /// The widths that `loka.apply` gives a linear of k inputs and n outputs whose three GEMMs stay in BF16; `None` where it
 /// leaves them. Of rows that are no multiples of 16 bytes cuBLAS's GEMMs take up to five times as long, and torch.compile
 /// pads some of them, not always the same ones (docs/engineering/kernels.md). As in python/loka/kernels/padding.py.
 pub fn padded_in_bf16(k: usize, n: usize) -> Option<(usize, usize)> {
-    const MULTIPLE: usize = 8;
-    const LARGE: usize = 1 << 16;
-    let is_odd = !(k.is_multiple_of(MULTIPLE) && n.is_multiple_of(MULTIPLE));
-    let is_worth = k.min(n) >= NARROWEST && k.saturating_mul(n) >= LARGE;
-    (is_odd && is_worth).then_some((k.checked_next_multiple_of(MULTIPLE)?, n.checked_next_multiple_of(MULTIPLE)?))
+    let is_odd = !(k.is_multiple_of(BF16_MULTIPLE) && n.is_multiple_of(BF16_MULTIPLE));
+    let is_worth = k.min(n) >= NARROWEST && k.saturating_mul(n) >= BF16_LARGE;
+    let whole = |size: usize| size.checked_next_multiple_of(BF16_MULTIPLE);
+    (is_odd && is_worth).then_some((whole(k)?, whole(n)?))
 }
 
 /// The scheme behind a recipe's name.
@@ -454,7 +457,7 @@ impl Kernel {
 
     /// Whether features may be any number from [`NARROWEST`] on: LoKA's runtime pads them before it casts. Whole blocks of
     /// 128 would be too much, and a block's norm goes over what is there.
-    fn pads_features(&self, gemm: Gemm) -> bool {
+    pub(super) fn pads_features(&self, gemm: Gemm) -> bool {
         self.is_cast_by_loka() && self.multiple_of(gemm) == 16 && self.scheme != Scheme::StaticBlock
     }
 

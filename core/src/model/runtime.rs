@@ -6,7 +6,10 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Accumulation, Format, Gemm, Granularity, Kernel, OperandCast, catalogue};
+use super::{
+    Accumulation, Format, Gemm, Granularity, Kernel, OperandCast, catalogue,
+    kernel::{BF16_LARGE, BF16_MULTIPLE, NARROWEST},
+};
 
 /// How a model with a plan runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -119,11 +122,13 @@ impl Kernel {
 }
 
 /// The catalogue as the Python package carries it: kernel id -> what it does to each GEMM's operands, the sizes that it
-/// takes, and what runs it.
+/// takes, and what runs it; and by what rule widths are padded.
 pub fn catalogue_json() -> Value {
     let kernels: Map<String, Value> =
         catalogue().iter().map(|kernel| (kernel.name.to_owned(), entry(kernel))).collect();
-    json!({"format": "loka-catalogue", "version": 1, "kernels": kernels})
+    let bf16 = json!({"multiple_of": BF16_MULTIPLE, "elements": BF16_LARGE});
+    let padding = json!({"narrowest": NARROWEST, "bf16": bf16});
+    json!({"format": "loka-catalogue", "version": 1, "kernels": kernels, "padding": padding})
 }
 
 fn entry(kernel: &Kernel) -> Value {
@@ -141,6 +146,7 @@ fn numerics(kernel: &Kernel, gemm: Gemm) -> Value {
         "fast": numerics.accumulation == Accumulation::Fast,
         "output": format_name(numerics.output),
         "multiple_of": kernel.multiple_of(gemm),
+        "pads": kernel.pads_features(gemm),
     })
 }
 

@@ -104,7 +104,8 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
         }
     }
 
-    // By each of a warpgroup's warps.
+    // By each of a warpgroup's warps. No bar.arrive: racecheck loses count of the other named barriers by it, and reports
+    // hazards that are none.
     __device__ __forceinline__ void give_turn(u32 group) const {
         if (threadIdx.x % 32 == 0) arrive(turn(group));
     }
@@ -190,7 +191,7 @@ struct StaticGemm : StaticTile<TILE_M, TILE_N, STAGES, SPLITS, CODES, TAIL> {
             if (stage + STAGE_STEP >= end) break;
             step<1>(sums, odd, even, raw, c, before_mine, false, end - stage - STAGE_STEP);
         }
-        // With one unit there is none behind it.
+        // Tilings of one wave have no unit behind this one.
         if constexpr (!ALTERNATE && SPLITS == 1) c.turns_before ^= (end - begin) % 2;
         settle(sums);
     }

@@ -69,8 +69,8 @@ fn stages(x: BlockType, rows: u32) -> u32 {
 }
 
 /// The rings of x and w with two barriers a stage each, two boxes of h a warp, the columns' scales for both
-/// warpgroups; where x is cast, their turns; of low tiles the sums of squares that the warpgroups tell one another, of two tiles where there may be
-/// a second.
+/// warpgroups; where x is cast, their turns; of low tiles the sums of squares that the warpgroups tell one another, of two
+/// tiles where there may be a second.
 fn shared_bytes(x: BlockType, rows: u32) -> u32 {
     let x_columns = if is_codes(x) { TILE_K } else { 2 * TILE_K };
     let ring = stages(x, rows) * (rows * x_columns + BLOCK_COLUMNS * TILE_K + 32);
