@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import loka
-from loka.plans import PlanError
+from loka.plans import PlanError, StaleWeights
 from loka.plans.parameters import ParameterLinear
 from loka.plans.parameters import linears as linears_of
 from loka.plans.paused import pause, resume
@@ -241,6 +241,24 @@ class Fp8(Plans):
             self.assertEqual(codes.for_dgrad.bits.shape, (128, 64))
             values = codes.for_fprop.bits.float() * codes.for_fprop.scale
             self.assertLess(float((values - mix.weight).abs().max()), 0.04 * float(mix.weight.abs().max()))
+
+    def test_a_loaded_state_dict_is_what_the_next_forward_reads(self):
+        for way in ("linear", "matmul"):
+            for assign in (False, True):
+                with self.subTest(way=way, assign=assign):
+                    losses = []
+                    for cast_weights in ("step", "forward"):
+                        model = Reads(way)
+                        loka.apply(model, self.plan(forward=self.word(way)), emulate=True, cast_weights=cast_weights)
+                        train(model, steps=2)
+                        other = {name: value * 1.5 for name, value in model.state_dict().items()}
+                        with warnings.catch_warnings():
+                            warnings.simplefilter("error", StaleWeights)
+                            model.load_state_dict(other, assign=assign)
+                            losses.append(train(model, steps=2))
+                        loka.unapply(model)
+                        self.assertFalse(model._load_state_dict_post_hooks)
+                    self.assertEqual(*losses)
 
     def test_the_model_keeps_what_it_is(self):
         model = Reads("matmul")

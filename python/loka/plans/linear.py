@@ -113,6 +113,10 @@ class LokaLinear(nn.Linear):
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
+        self._loka_loaded()
+
+    def _loka_loaded(self) -> None:
+        """A state_dict has been loaded into whoever has its weight."""
         # They are of the weight that was there.
         codes = self.__dict__.pop("_loka_codes", None)
         for keeper in list(KEEPERS) if codes is not None else ():

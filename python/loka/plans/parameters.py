@@ -70,6 +70,17 @@ def _blank() -> ParameterLinear:
     return ParameterLinear.__new__(ParameterLinear)
 
 
+_READ = "_loka_read"
+"""In the `__dict__` of a module with parameters that functions read: {site: ParameterLinear}."""
+
+
+def _after_loading(owner: nn.Module, _keys: Any) -> None:
+    """A state_dict has been loaded into it: nothing is called of the linears that its parameters are. A function of this file, so
+    that a model with such a hook can be pickled."""
+    for product in owner.__dict__.get(_READ, {}).values():
+        product._loka_loaded()
+
+
 class _Projection:
     """The product with an attention's output projection, by the kernels of that module (`loka.products.Product`)."""
 
@@ -197,6 +208,11 @@ def put(site: str, product: nn.Linear, model: nn.Module) -> None:
     assert caller is not None, "there is none for `why_not`"
     if not isinstance(caller, Multiplies):
         caller.__class__ = _class_of(type(caller))
+    if isinstance(product, ParameterLinear):
+        owner = product._loka_owner
+        if _READ not in owner.__dict__:
+            owner.register_load_state_dict_post_hook(_after_loading)
+        owner.__dict__[_READ] = {**owner.__dict__.get(_READ, {}), site: product}
     taken = product if isinstance(product, ParameterLinear) else _Projection(product)
     caller.__dict__[_PRODUCTS] = {**caller.__dict__.get(_PRODUCTS, {}), site: taken}
     read_attention()
@@ -206,6 +222,10 @@ def remove(model: nn.Module) -> None:
     """All modules of the model are what they were. Where FSDP made its own subclass of ours meanwhile, that class stays."""
     for module in unwrapped(model).modules():
         module.__dict__.pop(_PRODUCTS, None)
+        if module.__dict__.pop(_READ, None) is not None:
+            for number, hook in list(module._load_state_dict_post_hooks.items()):
+                if hook is _after_loading:
+                    del module._load_state_dict_post_hooks[number]
         cls = type(module)
         if issubclass(cls, Multiplies) and _CLASSES.get(cls._loka_multiplies) is cls:
             module.__class__ = cls._loka_multiplies
