@@ -296,6 +296,12 @@ class Fp8(Plans):
                 before = model(x)
                 loka.freeze(model, dtype=torch.bfloat16)
                 torch.testing.assert_close(model(x), before, rtol=0, atol=0)
+                # What is loaded is cast once more: the same as cast in the call.
+                model.load_state_dict({name: value * 1.5 for name, value in model.state_dict().items()})
+                by_codes = model(x)
+                (mix,) = [module for _, module in linears_of(model) if isinstance(module, ParameterLinear)]
+                self.assertIsNotNone(mix.__dict__.pop("_loka_codes"))
+                torch.testing.assert_close(model(x), by_codes, rtol=0, atol=0)
 
     def test_within_a_checkpoint_that_is_begun_inside_it_stays_in_high_precision(self):
         class Inside(Reads):

@@ -20,7 +20,7 @@ from .blocks import INPUT_SCALE, keep_scale
 from .error import PlanError, listed, one_line
 from .following import unfollow
 from .host import leave_host
-from .linear import LokaLinear, is_recorded, routed_class
+from .linear import KEEPERS, LokaLinear, is_recorded, routed_class
 from .paused import resume
 from .parameters import is_read, linears
 from .precision import fp8_gemms
@@ -218,6 +218,18 @@ def keep_codes(module: LokaLinear) -> None:
         cache = routing.WeightCache([weight], [wanted])
         cache.refresh()
         module.__dict__.update(_loka_codes=cache.codes[0], _loka_frozen=True)
+
+
+class _Kept:
+    """What makes such codes anew once another weight is loaded."""
+
+    def loaded(self, module: LokaLinear, codes: routing.WeightCodes) -> None:
+        if module._loka_frozen:
+            keep_codes(module)
+
+
+_KEPT = _Kept()
+KEEPERS.add(_KEPT)
 
 
 def freeze_linear(module: LokaLinear, dtype: torch.dtype, save_codes: bool = False) -> None:
