@@ -118,9 +118,10 @@ class LokaLinear(nn.Linear):
     def _loka_loaded(self) -> None:
         """A state_dict has been loaded into whoever has its weight."""
         # They are of the weight that was there.
-        codes = self.__dict__.pop("_loka_codes", None)
-        for keeper in list(KEEPERS) if codes is not None else ():
-            keeper.loaded(self, codes)
+        codes: Optional[routing.WeightCodes] = self.__dict__.pop("_loka_codes", None)
+        if codes is not None:
+            for keeper in list(KEEPERS):
+                keeper.loaded(self, codes)
 
     def extra_repr(self) -> str:
         kernels = self._loka_kernels
