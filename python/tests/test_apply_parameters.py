@@ -2,12 +2,14 @@
 what no kernel can be put under stays as it is, and FP8 for it is refused."""
 
 import copy
+import gc
 import pathlib
 import pickle
 import sys
 import tempfile
 import unittest
 import warnings
+import weakref
 from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -183,6 +185,16 @@ class Fp8(Plans):
                     # Compiled, a norm and its activation run as one with the linear before them: a CPU's autocast rounds in between.
                     self.assertAlmostEqual(one, other, delta=1e-2)
                 self.assertIn("6 of 6 FP8 GEMMs checked, 0 off", str(loka.health(model)))
+
+    def test_a_model_that_has_the_parameter_itself_dies_with_its_last_reference(self):
+        for called in (False, True):
+            model = Reads()
+            loka.apply(model, self.plan(forward="linear"), emulate=True)
+            train(model, torch.compile(model, backend="eager") if called and TRACEABLE else None)
+            dead = weakref.ref(model)
+            del model
+            gc.collect()
+            self.assertIsNone(dead(), f"compiled: {called}")
 
     @unittest.skipUnless(TRACEABLE, "PyTorch before 2.10")
     def test_what_compiled_code_hides_is_told(self):

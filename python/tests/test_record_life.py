@@ -1,5 +1,6 @@
 """When a recorder begins, saves and ends: lazy layers, optimizers of one's own, SIGTERM, small calls, shared folders."""
 
+import gc
 import pathlib
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import tempfile
 import textwrap
 import unittest
 import warnings
+import weakref
 
 from record_support import batch, loss_of, read, small_model, train
 
@@ -34,6 +36,27 @@ class Life(unittest.TestCase):
 
     def trace(self):
         return read(self.out / "small-rank0.trace.safetensors")
+
+
+class Gone(Life):
+    """Nothing of a model, or of what it computed, is kept by a recorder that is gone."""
+
+    def test_a_model_dies_with_its_last_reference(self):
+        for name in ("dlrm", "raw", "stacked", "sequence"):
+            with self.subTest(name):
+                case = models.CASES[name]
+                model = case.model()
+                optimizer = torch.optim.SGD(model.parameters(), 0.05)
+                with self.recorder(model) as recorder:
+                    for step in range(2):
+                        *inputs, target = case.batch(16, step)
+                        recorder.loss(case.loss(model(*inputs), target)).backward()
+                        optimizer.step()
+                        optimizer.zero_grad()
+                dead = weakref.ref(model)
+                del model, optimizer, recorder
+                gc.collect()
+                self.assertIsNone(dead())
 
 
 class Lazy(Life):

@@ -6,7 +6,7 @@ none takes over.
 """
 
 import weakref
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,8 @@ from ..weakly import weakly
 from .linear import LokaLinear, holds, is_settled, known_scales, settle
 from .parameters import linears
 
+Weak = weakref.ReferenceType[LokaLinear]
+
 
 class Following:
     """The scales of one model. Lives as long as the model does, or until `stop`."""
@@ -27,11 +29,13 @@ class Following:
     def __init__(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
         self._histories: List[History] = []
-        self._followed: List[Tuple[LokaLinear, Scales]] = []
-        self._places: List[List[Tuple[LokaLinear, str]]] = []
+        # Weakly, all of them: a product with a parameter knows whose it is, which may be the model itself, and the model would
+        # keep what follows it, and be kept by it.
+        self._followed: List[Tuple[Weak, Scales]] = []
+        self._places: List[List[Tuple[Weak, str]]] = []
         """The linear and the operand of every scale of each history."""
         self._taken: Dict[Tuple[str, str], Overflow] = {}
-        self._unsettled: List[LokaLinear] = []
+        self._unsettled: List[Weak] = []
         self._rests = False
         self._steps = Steps(1, Switch(), weakly(self._owns), weakly(self._advance))
         self._steps.start()
@@ -65,8 +69,8 @@ class Following:
         found = {}
         for history, places in zip(self._histories, self._places):
             for (module, operand), (steps, most) in zip(places, history.overflow.tolist()):
-                if id(module) in names:
-                    found[names[id(module)], operand] = Overflow(int(steps), most)
+                if id(module()) in names:
+                    found[names[id(module())], operand] = Overflow(int(steps), most)
         return found
 
     def stop(self) -> None:
@@ -93,15 +97,16 @@ class Following:
         for history in self._histories:
             history.advance()
         if self._unsettled and self._looks():
-            for module in self._unsettled:
+            for module in _alive(self._unsettled):
                 if all(bool(scale.scale > 0) for scale in known_scales(module)):
                     settle(module)
-            self._unsettled = [module for module in self._unsettled if not is_settled(module)]
+            self._unsettled = [weakref.ref(module) for module in _alive(self._unsettled) if not is_settled(module)]
 
     def _moved(self) -> bool:
         """Whether a module has other scales than those that are followed: it went to another device, or other kernels
         run it."""
-        return any(module._loka_scales is not scales for module, scales in self._followed)
+        followed = ((module(), scales) for module, scales in self._followed)
+        return any(module is not None and module._loka_scales is not scales for module, scales in followed)
 
     def _gather(self) -> None:
         """Puts the scales of a device together. What they say is what is known."""
@@ -112,7 +117,7 @@ class Following:
             by_device.setdefault(known_scales(module)[0].scale.device, []).append(module)
         for modules in by_device.values():
             history = History(scale for module in modules for scale in known_scales(module))
-            places = [(module, operand) for module in modules for operand in _operands(module)]
+            places = [(weakref.ref(module), operand) for module in modules for operand in _operands(module)]
             for place, row in zip(places, history.overflow):
                 if place in before:
                     row.copy_(before[place])
@@ -123,10 +128,11 @@ class Following:
                 of_x, of_dy = (None if scale is None else next(together) for scale in module._loka_scales)
                 scales = (of_x, of_dy)
                 module.__dict__["_loka_scales"] = scales
-                self._followed.append((module, scales))
-        self._unsettled = [module for module, _ in self._followed if not is_settled(module)]
+                self._followed.append((weakref.ref(module), scales))
+        followed = _alive(module for module, _ in self._followed)
+        self._unsettled = [weakref.ref(module) for module in followed if not is_settled(module)]
 
-    def _rows(self) -> Dict[Tuple[LokaLinear, str], Tensor]:
+    def _rows(self) -> Dict[Tuple[Weak, str], Tensor]:
         """What has been counted of every scale."""
         both = zip(self._histories, self._places)
         return {place: row for history, places in both for place, row in zip(places, history.overflow)}
@@ -142,6 +148,10 @@ class Following:
         model = self._model()
         found = [] if model is None else [module for _, module in linears(model)]
         return [module for module in found if isinstance(module, LokaLinear) and known_scales(module)]
+
+
+def _alive(modules: Iterable[Weak]) -> List[LokaLinear]:
+    return [module for module in (weak() for weak in modules) if module is not None]
 
 
 def _operands(module: LokaLinear) -> List[str]:

@@ -38,14 +38,17 @@ class _Group(NamedTuple):
     codes: List[WeightCodes]
     """As each linear reads them."""
     names: List[str]
-    modules: List[LokaLinear]
+    modules: List["weakref.ReferenceType[LokaLinear]"]
+    """A product with a parameter knows whose it is, which may be the model: it would be kept by what is kept for it."""
     parameters: List[Tensor]
     kernels: List[Optional[Kernels]]
     owners: FrozenSet[int]
 
     def is_current(self, index: int) -> bool:
         """Whether that linear has the weight that is cast, at its place, and runs by the same kernels."""
-        module, weight = self.modules[index], self.parameters[index]
+        module, weight = self.modules[index](), self.parameters[index]
+        if module is None:
+            return False
         there = module._loka_stored is weight and module._loka_kernels is self.kernels[index]
         kept = module.__dict__.get(CODES) is self.codes[index]
         return there and kept and weight.data_ptr() == self.cache.weights[index].data_ptr()
@@ -99,7 +102,7 @@ class Weights:
             return
         for group in self._groups:
             for index, (known, kept) in enumerate(zip(group.modules, group.codes)):
-                if known is not module or kept is not codes:
+                if known() is not module or kept is not codes:
                     continue
                 module.__dict__[CODES] = codes
                 if not group.is_current(index):
@@ -143,7 +146,7 @@ class Weights:
         return [
             name for group in self._groups if owner in group.owners
             for name, module, weight in zip(group.names, group.modules, group.parameters)
-            if weight._version != self._versions.get(id(weight)) and module._loka_codes is not None
+            if weight._version != self._versions.get(id(weight)) and getattr(module(), CODES, None) is not None
         ]
 
     def _followed(self, closure: Callable[..., Any], owner: int) -> Callable[..., Any]:
@@ -160,7 +163,7 @@ class Weights:
         return run
 
     def _is_checked(self) -> bool:
-        watches = (module._loka_watch for group in self._groups for module in group.modules)
+        watches = (getattr(module(), "_loka_watch", None) for group in self._groups for module in group.modules)
         return any(watch is not None and watch.switch.active for watch in watches)
 
     def _give_up(self, changed: List[str]) -> None:
@@ -230,7 +233,8 @@ class Weights:
             for module, codes in zip(modules, every):
                 module.__dict__[CODES] = codes
             kernels = [module._loka_kernels for module in modules]
-            self._groups.append(_Group(cache, every, names, modules, weights, kernels, owners))
+            weak = [weakref.ref(module) for module in modules]
+            self._groups.append(_Group(cache, every, names, weak, weights, kernels, owners))
 
 
 def _wanted(module: LokaLinear) -> Optional[Wanted]:

@@ -181,12 +181,13 @@ class Reader:
 
     def sinks(self, product: Product) -> Optional["_Sinks"]:
         """Where the calls of a product go; None where the same matrix was read in another way before."""
-        part = product.part
+        # Not the product itself in what stays: its x has a graph, which leads back here.
+        part, of_bias = product.part, product.bias
         if part.site not in self._sinks:
-            names, weights = self._weights(product)
+            names, weights = self._weights(part, product.letters)
 
             def tensors(index: int) -> List[Optional[Tensor]]:
-                bias = self._tensor(product.bias)
+                bias = self._tensor(of_bias)
                 return [weights(index), bias if bias is None or bias.dim() == 1 else bias[index].flatten()]
 
             self._sinks[part.site] = product.letters, _Sinks(product.letters, [
@@ -196,20 +197,22 @@ class Reader:
         letters, sinks = self._sinks[part.site]
         return sinks if letters == product.letters else None
 
-    def _weights(self, product: Product) -> Tuple[List[str], Callable[[int], Optional[Tensor]]]:
-        name = self.full_name(product.part.site)
+    def _weights(
+        self, part: Part, letters: Tuple[str, str, str]
+    ) -> Tuple[List[str], Callable[[int], Optional[Tensor]]]:
+        name = self.full_name(part.site)
         # An attention's output projection is a module, and its name the module's, though nobody calls it.
         name = name.removesuffix(".out_proj.weight") + ".out_proj" if name.endswith(".out_proj.weight") else name
-        weight, batch = product.letters[1], _batch(product.letters)
+        weight, batch = letters[1], _batch(letters)
 
         def matrix(index: int) -> Optional[Tensor]:
-            whole = self._tensor(product.part)
-            found = None if whole is None else _matrices(whole, product.letters)
+            whole = self._tensor(part)
+            found = None if whole is None else _matrices(whole, letters)
             return found[index] if batch and found is not None else found
 
         if not batch:
             return [name], matrix
-        stack = self._tensor(product.part)
+        stack = self._tensor(part)
         assert stack is not None, "it is being read"
         return [f"{name}[{i}]" for i in range(stack.shape[weight.index(batch)])], matrix
 
