@@ -19,6 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import ranker
 import torch
 from test_apply_blocks import MODS, SIZES, Model, batch, modded
+from test_apply_training import of_each_example
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -249,6 +250,15 @@ class Sound(Handed):
 
 
 class Training(Handed):
+    def test_under_torch_func_each_is_the_module_that_it_is(self):
+        model = self.applied()
+        self.train(model)
+        plain = modded()
+        plain.load_state_dict(model.state_dict())
+        for one, other in zip(of_each_example(model, batch(32)), of_each_example(plain, batch(32))):
+            self.assertTrue(torch.equal(one, other))
+        self.assertEqual(self.gives(model), ["mlp.0", "mlp.3"])
+
     def test_it_trains_as_it_does_apart(self):
         """From the second step on, when scales are known. Both are as far from BF16."""
         truth = self.train(modded())

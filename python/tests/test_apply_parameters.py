@@ -19,6 +19,7 @@ import ranker
 import torch
 import torch.nn.functional as F
 from ranker import Ranker
+from test_apply_training import of_each_example
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -185,6 +186,12 @@ class Fp8(Plans):
                     # Compiled, a norm and its activation run as one with the linear before them: a CPU's autocast rounds in between.
                     self.assertAlmostEqual(one, other, delta=1e-2)
                 self.assertIn("6 of 6 FP8 GEMMs checked, 0 off", str(loka.health(model)))
+
+    def test_under_torch_func_it_is_the_model_without_a_plan(self):
+        x, model, plain = ranker.batch(6), Reads(), Reads()
+        loka.apply(model, self.plan(forward="linear"), emulate=True)
+        for one, other in zip(of_each_example(model, x), of_each_example(plain, x)):
+            self.assertTrue(torch.equal(one, other))
 
     def test_a_model_that_has_the_parameter_itself_dies_with_its_last_reference(self):
         for called in (False, True):

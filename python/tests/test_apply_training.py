@@ -46,6 +46,16 @@ def gradients(model, x):
     return [y.detach(), x.grad, *(parameter.grad.clone() for parameter in model.parameters())]
 
 
+def of_each_example(model, x):
+    """Each parameter's gradients by the examples alone."""
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+    def output(parameters, x):
+        return torch.func.functional_call(model, parameters, (x[None],)).sum()
+
+    return list(torch.func.vmap(torch.func.grad(output), (None, 0))(parameters, x).values())
+
+
 class Exactly(unittest.TestCase):
     def equal(self, found, expected):
         self.assertEqual(len(found), len(expected))
@@ -111,6 +121,14 @@ class Numbers(Exactly):
         for reentrant in (False, True):
             model.bottom.forward = lambda x: checkpoint(bottom, x, use_reentrant=reentrant)
             self.equal(gradients(model, x), expected)
+
+
+    def test_under_torch_func_it_is_the_model_without_a_plan(self):
+        plain, x = Ranker(), batch(6)
+        model = copy.deepcopy(plain)
+        loka.apply(model, PLAN, emulate=True)
+        self.equal(*(of_each_example(one, x) for one in (model, plain)))
+        self.equal(*([torch.func.hessian(lambda x, one=one: one(x).sum())(x)] for one in (model, plain)))
 
 
 class Compiled(Exactly):

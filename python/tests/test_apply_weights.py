@@ -256,6 +256,15 @@ class Stale(unittest.TestCase):
         self.assertEqual(told, [])
         self.assertNotIn(None, codes_of(model))
 
+    def test_a_weight_that_became_no_number_in_a_step_was_not_changed_outside_of_one(self):
+        def ruin(model):
+            model.body[3].weight.register_hook(lambda grad: grad * float("nan"))
+
+        model, told = self.changed_by(ruin)
+        self.assertEqual(told, [])
+        self.assertTrue(model.body[3].weight.isnan().any())
+        self.assertEqual(kept(model).stale(), [])
+
     def test_a_change_that_leaves_no_mark_is_seen_in_the_codes(self):
         model = model_of()
         train(model, 2)

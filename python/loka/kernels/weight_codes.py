@@ -125,8 +125,9 @@ def _padded(made: Quantized) -> Quantized:
 
 def _equal(one: Quantized, other: Quantized) -> bool:
     same = torch.equal(one.bits.view(torch.uint8) & 0x7F, other.bits.view(torch.uint8) & 0x7F)
-    # -0 and 0 are the same: the fast casts keep no sign of zero. Other signs show in the values.
-    return same and torch.equal(one.bits.float(), other.bits.float()) and torch.equal(one.scale, other.scale)
+    # -0 and 0 are the same: the fast casts keep no sign of zero. Other signs show in the values. What is no number is as it was.
+    pairs = ((one.bits.float(), other.bits.float()), (one.scale, other.scale))
+    return same and all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
 
 
 def _empty(weight: Tensor, wanted: Wanted) -> WeightCodes:

@@ -21,7 +21,7 @@ from ..kernels import BLOCK as KERNEL
 from ..kernels import HANDED_ROWS, NORMED, Branch, Norm, Scale, gate_sound, gated_linear, is_row_normed, norm_eps, sound
 from ..names import linears, unwrapped
 from .error import one_line
-from .linear import DELAYED, Kernels, kernels_of
+from .linear import DELAYED, Kernels, is_transformed, kernels_of
 from .straight import Call, Fork, Step, methods_of, steps_of
 from .swapped import Over, hooks_of_all, put_over, take_off
 from .tails import NORMS, Gate, gate_of, tail_of
@@ -60,7 +60,7 @@ def _row(module: Handing, method: str, args: Tuple[Any, ...], kwargs: Mapping[st
     links = module._loka_links.get(method)
     # A tracer's stand-in for a tensor has no rows to ask for.
     fits = links and module.training and len(args) == 1 and not kwargs and isinstance(args[0], torch.Tensor)
-    if not fits or not torch.is_grad_enabled():
+    if not fits or not torch.is_grad_enabled() or is_transformed():
         return None
     modules: List[Any] = _flat(module, method)
     # Else one within is hooked, or compiled by itself: each by itself has links of its own.

@@ -26,6 +26,12 @@ PAUSED = "_loka_paused"
 """In the `__dict__` of a linear: it runs in high precision for now (`paused`), by PyTorch's own GEMMs."""
 
 
+def is_transformed() -> bool:
+    """Whether torch.func takes gradients or maps over examples here: that goes into each operation, and FP8's GEMMs are one
+    that it cannot look into."""
+    return not torch.compiler.is_compiling() and bool(torch._C._are_functorch_transforms_active())
+
+
 class Keeper(Protocol):
     """What makes the codes of weights (`weights.Weights`)."""
 
@@ -69,7 +75,7 @@ class LokaLinear(nn.Linear):
         kernels = self._loka_kernels
         if kernels is None:
             return super().forward(input)
-        if self._loka_paused or kernels == routing.BF16:
+        if self._loka_paused or kernels == routing.BF16 or (self._loka_block is None and is_transformed()):
             return routing.bf16_linear(input, self.weight, self.bias)
         return self._loka_product(input, self.bias, kernels)
 
@@ -257,6 +263,6 @@ def _is_recorded(cls: type) -> bool:
 
 
 __all__ = [
-    "DELAYED", "Kernels", "LokaLinear", "PAUSED", "Scales", "follows", "holds", "is_recorded", "is_settled", "kernels_of", "known_scales", "routed_class", "route",
-    "saturated_of", "settle", "unroute", "wanted_scales", "why_not_routable",
+    "DELAYED", "Kernels", "LokaLinear", "PAUSED", "Scales", "follows", "holds", "is_recorded", "is_settled", "is_transformed", "kernels_of", "known_scales", "routed_class",
+    "route", "saturated_of", "settle", "unroute", "wanted_scales", "why_not_routable",
 ]

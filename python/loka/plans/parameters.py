@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from ..names import clean, unwrapped
 from ..products import TRACEABLE, Hooks, Plain, Product, Products, read_attention
 from .document import Site
-from .linear import LokaLinear, is_recorded, kernels_of, why_not_routable
+from .linear import LokaLinear, is_recorded, is_transformed, kernels_of, why_not_routable
 
 LAYOUTS = {"linear": False, "matmul": True}
 """The plan's word for how the model reads a parameter -> whether it is [k, n]."""
@@ -58,7 +58,8 @@ class ParameterLinear(LokaLinear):
     def multiply(self, x: Tensor, bias: Optional[Tensor], plain: Plain, _examples: int, /) -> Tensor:
         """By the plan's kernels, unless the plan is paused."""
         kernels = self._loka_kernels
-        return plain() if kernels is None or self._loka_paused else self._loka_product(x, bias, kernels)
+        is_plain = kernels is None or self._loka_paused or is_transformed()
+        return plain() if kernels is None or is_plain else self._loka_product(x, bias, kernels)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         parts: Any = object.__reduce_ex__(self, 2)
