@@ -216,6 +216,9 @@ fn print_table(args: &PlanArgs, built: &Built, noise: Option<&CarriedNoise>) {
     if let Some(promise) = promise(built) {
         output::line(&promise);
     }
+    if let Some(slower) = slower_alone(plan, &built.together) {
+        output::line(&slower);
+    }
     if let Some(noise) = noise {
         output::line(&noise_words(noise));
     }
@@ -269,6 +272,25 @@ fn noise_words(noise: &CarriedNoise) -> String {
     };
     let (most, wgrad) = (short(noise.share), short(noise.wgrad));
     format!("adds at most {most} to the noise of a weight's gradient ({}: wgrad {wgrad} {dgrads})", noise.site)
+}
+
+/// Who reads the table asks why an FP8 GEMM is chosen that is slower than BF16's. `together`: of each site.
+fn slower_alone(plan: &Plan, together: &[Option<f64>]) -> Option<String> {
+    let faster = plan.sites.iter().zip(together).filter(|(_, together)| together.is_some_and(|times| times > 1.0));
+    let gemms = faster.flat_map(|(site, _)| Gemm::ALL.into_iter().map(move |gemm| (site, gemm, site.choice(gemm))));
+    // Told apart by two digits, as they are printed.
+    let is_slower = |times: f64| times < 0.995;
+    let mut slower =
+        gemms.filter(|(.., choice)| choice.kernel.is_low_precision() && choice.speedup.is_some_and(is_slower));
+    let (site, gemm, _) = slower.next()?;
+    let (others, own, sites) = match slower.count() {
+        0 => (" is".to_owned(), "its", "its site, as it runs, is"),
+        others => (format!(" and {others} more are"), "their", "their sites, as they run, are"),
+    };
+    Some(format!(
+        "{} {gemm}{others} slower than BF16 alone, {own} own casts included; {sites} faster (together): casts are shared or fused",
+        site.site
+    ))
 }
 
 /// Of linears whose widths BF16 is slow at: the plan's BF16 is faster there than a model's may be.

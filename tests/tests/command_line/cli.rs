@@ -689,3 +689,18 @@ fn the_seed_decides_and_the_threads_do_not() {
         assert_ne!(other["error"]["rel_l2"], one["error"]["rel_l2"], "{one}");
     }
 }
+
+/// The table has FP8 GEMMs beside "0.9 x BF16": whoever reads it asks why.
+#[test]
+fn a_plan_says_why_gemms_are_chosen_that_are_slower_alone() {
+    let folder = TempDir::new().unwrap();
+    let (results, out) =
+        (loka_tests::root("sample-traces/dcnv2-ranker.results.parquet"), folder.path().join("p.plan.json"));
+    let told = "slower than BF16 alone, their own casts included; their sites, as they run, are faster (together)";
+    let args = ["plan", results.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let text = run_in(folder.path(), args).done().stdout;
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains(told)).collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    // The first of the table.
+    assert!(lines[0].starts_with("stack.crosses.0.v fprop and "), "{text}");
+}
