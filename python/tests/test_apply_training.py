@@ -122,7 +122,6 @@ class Numbers(Exactly):
             model.bottom.forward = lambda x: checkpoint(bottom, x, use_reentrant=reentrant)
             self.equal(gradients(model, x), expected)
 
-
     def test_under_torch_func_it_is_the_model_without_a_plan(self):
         plain, x = Ranker(), batch(6)
         model = copy.deepcopy(plain)

@@ -56,10 +56,11 @@ class ParameterLinear(LokaLinear):
         return self.parameter
 
     def multiply(self, x: Tensor, bias: Optional[Tensor], plain: Plain, _examples: int, /) -> Tensor:
-        """By the plan's kernels, unless the plan is paused."""
+        """By the plan's kernels, unless the plan is paused, or torch.func runs it."""
         kernels = self._loka_kernels
-        is_plain = kernels is None or self._loka_paused or is_transformed()
-        return plain() if kernels is None or is_plain else self._loka_product(x, bias, kernels)
+        if kernels is None or self._loka_paused or is_transformed():
+            return plain()
+        return self._loka_product(x, bias, kernels)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         parts: Any = object.__reduce_ex__(self, 2)
